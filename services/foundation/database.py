@@ -1,0 +1,48 @@
+"""PostgreSQL: one engine a process, one transaction a request or task, COPY for what is big.
+
+Guarantee: a session that stalls inside a transaction is killed by the server (it then counts as fenced), so no lock
+outlives its owner by more than ten seconds.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.pool import NullPool
+
+IDLE_IN_TRANSACTION = "10s"
+LOCK_TIMEOUT = "5s"
+
+
+def make_engine(url: str, name: str, pool_size: int | None = 8) -> Engine:
+    """An engine whose sessions call themselves `name` in pg_stat_activity. `pool_size` None keeps no connections."""
+    options = (
+        f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION} -c lock_timeout={LOCK_TIMEOUT} -c timezone=UTC"
+    )
+    arguments = {"options": options, "application_name": name, "connect_timeout": 5, "keepalives_idle": 15}
+    if pool_size is None:
+        return create_engine(url, poolclass=NullPool, connect_args=arguments)
+    return create_engine(url, pool_size=pool_size, max_overflow=4, pool_pre_ping=True, connect_args=arguments)
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """One transaction: committed at the end of the block, rolled back when it raises."""
+    with engine.begin() as connection:
+        yield connection
+
+
+def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """COPY `rows` into `table` within the connection's transaction; memory does not grow with their number.
+
+    Returns the number of rows sent. `table` and `columns` are ours, never a caller's.
+    """
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    count = 0
+    with driver.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)
+            count += 1
+    return count

@@ -1,0 +1,25 @@
+"""The tables. They are never wire schemas: `table=True` skips validation."""
+
+from services.models.chunk import Chunk
+from services.models.job import Item, Job
+from services.models.tenant import ApiKey, Tenant
+from services.models.trace import Trace
+from services.models.verdict import Opinion, Verdict
+from services.models.webhook import Delivery, DeliveryAttempt, Event
+from services.models.worker import RuntimeEpoch, Worker
+
+__all__ = [
+    "ApiKey",
+    "Chunk",
+    "Delivery",
+    "DeliveryAttempt",
+    "Event",
+    "Item",
+    "Job",
+    "Opinion",
+    "RuntimeEpoch",
+    "Tenant",
+    "Trace",
+    "Verdict",
+    "Worker",
+]
