@@ -14,15 +14,15 @@ from services.stats.intervals import Proportion, proportion
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A judge without position bias takes the first slot about half of the time and never flips.
+    """A judge without position bias takes the first slot about half of the time, and its orders agree.
 
-    `first_slot`: hard answers that named the candidate shown first, of all that named one. `flips`: items whose two
-    orders came to different answers, of all items heard in both. `order_kappa`: Cohen's kappa between the two orders,
-    None where undefined.
+    `first_slot`: hard answers that named the candidate shown first, of all that named one. `consistent`: items whose
+    two orders came to the same answer, of all items heard in both; the flip rate is the rest. `order_kappa`: Cohen's
+    kappa between the two orders, None where undefined.
     """
 
     first_slot: Proportion
-    flips: Proportion
+    consistent: Proportion
     order_kappa: float | None
 
 
@@ -32,9 +32,8 @@ def position(first_slot: int, sided: int, orders: NDArray[np.int64]) -> Position
     `first_slot` of `sided` hard answers named the first slot. `orders` (k, k) counts items by their answer in the given
     order (rows) and in the swapped one (columns).
     """
-    heard_in_both = int(orders.sum())
     return Position(
         first_slot=proportion(first_slot, sided),
-        flips=proportion(heard_in_both - int(np.trace(orders)), heard_in_both),
+        consistent=proportion(int(np.trace(orders)), int(orders.sum())),
         order_kappa=kappa(orders),
     )

@@ -36,21 +36,21 @@ def test_nothing_rated_is_none_throughout() -> None:
     assert (result.raw.rate, result.base.rate, result.kappa) == (None, None, None)
 
 
-def test_a_judge_that_always_takes_the_first_slot_flips_on_every_item() -> None:
+def test_a_judge_that_always_takes_the_first_slot_contradicts_itself_on_every_item() -> None:
     # the first slot holds A in the given order and B in the swapped one
     result = position(first_slot=64, sided=64, orders=np.array([[0, 0, 32], [0, 0, 0], [0, 0, 0]]))
     assert result.first_slot.rate == 1
-    assert (result.flips.count, result.flips.n) == (32, 32)
+    assert (result.consistent.count, result.consistent.n) == (0, 32)
     assert result.order_kappa == 0
 
 
-def test_a_judge_that_looks_at_the_content_flips_on_none() -> None:
+def test_a_judge_that_looks_at_the_content_answers_alike_in_both_orders() -> None:
     result = position(first_slot=30, sided=60, orders=np.diag([15, 0, 15]))
     assert result.first_slot.rate == 0.5
-    assert (result.flips.rate, result.order_kappa) == (0, pytest.approx(1))
+    assert (result.consistent.rate, result.order_kappa) == (1, pytest.approx(1))
 
 
-def test_without_both_orders_there_are_no_flips_to_count() -> None:
+def test_without_both_orders_there_is_no_consistency_to_count() -> None:
     result = position(first_slot=5, sided=9, orders=np.zeros((3, 3), dtype=np.int64))
     assert result.first_slot.n == 9
-    assert (result.flips.rate, result.order_kappa) == (None, None)
+    assert (result.consistent.rate, result.order_kappa) == (None, None)
