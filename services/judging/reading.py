@@ -1,11 +1,15 @@
 """What a protocol makes of one completion, and the rules that families share.
 
-Guarantee: a reading never invents a value. What could not be read is an outcome with a reason, not a number.
+Guarantee: a reading never invents a value. What could not be read is an outcome with a reason, not a number. Reading is
+total and takes time linear in the completion, whatever a model (or whoever steered it) wrote.
 """
 
+import re
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from services.vocabulary import Flag, Outcome, Winner
+from services.vocabulary import FinishReason, Flag, Outcome, Winner
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,8 @@ class Reading:
     """One completion, read. The frame is the judge's: `A` is the first slot.
 
     `rule` names the rule that decided, `span` where it read (code points in the raw completion), `seen` every other
-    candidate answer. `seed_verdict` is what the loose rule published with the model would have said; it never enters an opinion.
+    candidate answer. `seed_verdict` is what the loose rule published with the model would have said; it never enters an
+    opinion unless the job asks for it.
     """
 
     outcome: Outcome
@@ -32,3 +37,152 @@ class Reading:
     span: tuple[int, int] | None = None
     seen: tuple[Seen, ...] = ()
     seed_verdict: Winner | None = None
+
+
+# What may stand around a label: Unicode's White_Space, quotes, brackets and markdown emphasis. Neither zero-width
+# characters nor `~`: a model that writes those writes no plain label.
+_MARKS = "\t\n\v\f\r\x85\"'`*_<>＂＇｀＊＿＜＞" + "".join(
+    mark
+    for mark in map(chr, range(0x10000))
+    if unicodedata.category(mark) in {"Ps", "Pe", "Pi", "Pf", "Zs", "Zl", "Zp"}
+)
+_FULL_STOPS = (".", "。", "．", "｡")
+_LONGEST_LABEL = 64
+_NAMING = ("assistant", "response", "answer", "option")
+_TIES = frozenset({"tie", "equal", "both", "neither"})
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """The answers that a verdict block may hold: a name for each slot, and whether a tie is an answer."""
+
+    first: str = "A"
+    second: str = "B"
+    tie: bool = False
+
+    def match(self, content: str) -> Winner | None:
+        """The answer that a block's content is, or None when it is anything else.
+
+        Marks around it come off again and again, and one full stop; then NFKC; then it is a label's name in any case,
+        alone or after "Assistant", "Response", "Answer" or "Option", or a whole word for a tie.
+        """
+        core = content.strip(_MARKS)
+        if core.endswith(_FULL_STOPS):
+            core = core[:-1].strip(_MARKS)
+        if len(core) > _LONGEST_LABEL:
+            return None
+        word = unicodedata.normalize("NFKC", core).strip(_MARKS).lower()
+        if self.tie and word in _TIES:
+            return Winner.TIE
+        for naming in _NAMING:
+            rest = word.removeprefix(naming)
+            bare = rest.lstrip(_MARKS).removeprefix(":").lstrip(_MARKS)
+            if rest not in (word, bare):
+                word = bare
+                break
+        return {self.first.lower(): Winner.A, self.second.lower(): Winner.B}.get(word)
+
+
+def answer_start(completion: str, *, thinks: bool) -> int | None:
+    """Where the answer begins: after the last `</think>`. None when thinking was opened and never closed.
+
+    A protocol that thinks has its `<think>` in the prompt, so its completion holds the closing tag only.
+    """
+    closing = completion.rfind("</think>")
+    start = 0 if closing < 0 else closing + len("</think>")
+    is_open = (thinks and closing < 0) or completion.find("<think>", start) >= 0
+    return None if is_open else start
+
+
+def read_verdict(completion: str, finish_reason: FinishReason, labels: LabelSet, *, thinks: bool) -> Reading:
+    """Read the last valid `<verdict>` block. There is no fallback to prose.
+
+    Source: the shared reading rules; the model card of SDRM-Qwen3-4B-mask70 asks for the tag and for A or B only.
+    """
+    seed = seed_verdict(completion) if (labels.first, labels.second) == ("A", "B") else None
+    start = answer_start(completion, thinks=thinks)
+    thinking = frozenset({Flag.THINK_UNCLOSED}) if start is None else frozenset[Flag]()
+    if finish_reason is FinishReason.ABORT:
+        return Reading(Outcome.ABORTED, None, "aborted", thinking, seed_verdict=seed)
+    unread = Outcome.TRUNCATED if finish_reason is FinishReason.LENGTH else Outcome.UNPARSEABLE
+    if start is None:
+        return Reading(unread, None, "thinking_unclosed", thinking, seed_verdict=seed)
+
+    found = []
+    for begin, end, closed in _blocks(completion, start):
+        content = completion[begin:end]
+        # A stop string eats the closing tag; a cut by length may have eaten more than that.
+        winner = labels.match(content) if closed or finish_reason is FinishReason.STOP else None
+        rule = "verdict_block" if closed else "verdict_block_unclosed"
+        found.append((winner, rule, Seen(content, (begin, end), winner is not None)))
+    valid = [block for block in found if block[0] is not None]
+    if not valid:
+        rule = "no_valid_block" if found else "no_block"
+        return Reading(unread, None, rule, seen=tuple(seen for _, _, seen in found), seed_verdict=seed)
+    winner, rule, last = valid[-1]
+    return Reading(
+        Outcome.TIE if winner is Winner.TIE else Outcome.DECIDED,
+        winner,
+        rule,
+        frozenset({Flag.CONFLICTING}) if len({block[0] for block in valid}) > 1 else frozenset(),
+        last.span,
+        tuple(seen for _, _, seen in found if seen is not last),
+        seed,
+    )
+
+
+def unfinished(completion: str, labels: LabelSet, *, thinks: bool) -> str:
+    """A completion without a valid verdict, made ready for one: thinking closed, a half-written block taken off.
+
+    What comes next is the opening tag of a forced verdict. Without a completion this is what a direct verdict follows.
+    """
+    start = answer_start(completion, thinks=thinks)
+    if start is None:
+        return completion.rstrip() + "\n</think>\n\n"
+    for begin, end, closed in _blocks(completion, start):
+        half_written = not closed and (labels.match(completion[begin:end]) or not completion[begin:end].strip())
+        if half_written:
+            completion = completion[: completion.rfind("<", start, begin)]
+    written = completion.rstrip()
+    return f"{written}\n\n" if written else ""
+
+
+def seed_verdict(completion: str) -> Winner | None:
+    """The loose rule published with SDRM-Qwen3-4B-mask70: the last word A or B of the last block, else of all the text.
+
+    Equal to its `parse_verdict` on every text, in linear time.
+    """
+    block, position = "", 0
+    while (begin := completion.find("<verdict>", position)) >= 0:
+        begin += len("<verdict>")
+        end = completion.find("</verdict>", begin)
+        if end < 0:
+            break
+        block, position = completion[begin:end], end + len("</verdict>")
+    letter = _last_letter(block) or _last_letter(completion)
+    return Winner(letter) if letter else None
+
+
+def _last_letter(text: str) -> str | None:
+    match = re.search(r"\b[AB]\b", text[::-1])
+    return match[0] if match else None
+
+
+# ASCII: otherwise a dotless i would be an i here. Possessive: blanks are never given back.
+_TAG = re.compile(r"<(/?)verdict\s*+>", re.IGNORECASE | re.ASCII)
+
+
+def _blocks(text: str, start: int) -> Iterator[tuple[int, int, bool]]:
+    """The blocks after `start` as (begin, end, closed): each runs from the last opening tag before a closing one.
+
+    An opening tag that nothing closes runs to the end of the text.
+    """
+    opened = None
+    for tag in _TAG.finditer(text, start):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            yield opened, tag.start(), True
+            opened = None
+    if opened is not None:
+        yield opened, len(text), False

@@ -1,8 +1,8 @@
 """The port to a runtime: what judging needs of a server that runs one model, and nothing more.
 
-Guarantee: a call either comes back as a `Completion`, is refused for good (`CallRefused`: the call's own fault), or raises
-`RuntimeUnavailable` (the runtime's fault, never charged to an item). `workers/runtime/client.py` speaks SGLang's HTTP
-behind this port.
+Guarantee: a call either comes back as a `Completion`, is refused for good (`CallRefused`: the call's own fault), or
+raises `RuntimeUnavailable` (the runtime's fault, never charged to an item). `workers/runtime/client.py` speaks SGLang's
+HTTP behind this port.
 """
 
 from collections.abc import Sequence

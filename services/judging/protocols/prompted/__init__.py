@@ -1,0 +1,1 @@
+"""Any instruct model as a pairwise judge."""

@@ -1,0 +1,1 @@
+"""SDRM-Qwen3-4B-mask70, a generative pairwise judge."""
