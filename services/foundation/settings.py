@@ -40,6 +40,7 @@ class Settings(BaseSettings):
     chunk_slots: int = Field(default=16, ge=1, description="chunks that one worker hears at once")
     drain: float = Field(default=30.0, ge=0, description="how long running calls may go on after SIGTERM")
     runtime_start: float = Field(default=1800.0, gt=0, description="how long a runtime may take to load its model")
+    runtime_logs: Path = Field(default=Path(".assizes/logs"), description="where launched runtimes write their logs")
     metrics_port: int | None = Field(default=None, description="where workers show /metrics; nowhere by default")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

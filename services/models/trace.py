@@ -14,7 +14,7 @@ from services.models.columns import instant, jsonb, text
 
 
 class Trace(SQLModel, table=True):
-    """One call. `prompt` and `completion` are JSON string literals; `prompt` is null where only hashes are kept.
+    """One call. `prompt`, `completion` and `error_message` are JSON string literals; `prompt` is null where only hashes are kept.
 
     `call` is the call's number within its item and judge (`services.judging.hearing.CallKey`). `label_logprobs` are natural
     logarithms by label, taken at `sampling`'s temperature. `latency_ms` is what the worker waited, `queue_ms` the runtime's own.

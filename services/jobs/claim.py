@@ -1,0 +1,126 @@
+"""Claiming: a worker takes the best chunk of its model at the last moment.
+
+Guarantee: a chunk is held by one worker at a time; each claim raises its fence. Only chunks of the worker's own model
+are seen. What an earlier holder flushed is loaded, so that nothing is asked twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, RowMapping, text
+
+from services.foundation.database import transaction
+from services.vocabulary import Priority, Stage
+
+CLAIM = text(
+    """
+    WITH best AS MATERIALIZED (
+        SELECT job_id, stage, ordinal, part, model FROM chunk
+        WHERE model = :model AND state = 'queued' AND priority <= :least
+        ORDER BY priority, job_id, ordinal, part
+        LIMIT 1 FOR UPDATE SKIP LOCKED
+    )
+    UPDATE chunk SET state = 'running', claimed_by = :worker, claimed_at = now(), fence = chunk.fence + 1
+    FROM best
+    WHERE chunk.job_id = best.job_id AND chunk.stage = best.stage AND chunk.ordinal = best.ordinal
+      AND chunk.part = best.part AND chunk.model = best.model
+    RETURNING chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.first_seq, chunk.end_seq,
+              chunk.fence, chunk.flushes, chunk.priority,
+              (SELECT day FROM job WHERE id = chunk.job_id) AS day,
+              (SELECT settings FROM job WHERE id = chunk.job_id) AS settings
+    """
+)
+
+START = text(
+    """
+    UPDATE job SET status = 'running', started_at = now(), version = version + 1
+    WHERE id = :job_id AND status = 'queued'
+    """
+)
+
+ITEMS = text(
+    """
+    SELECT item.seq, item.custom_id, item.input FROM item
+    WHERE item.job_id = :job_id AND item.seq >= :first_seq AND item.seq < :end_seq
+      AND NOT EXISTS (SELECT 1 FROM verdict WHERE verdict.job_id = item.job_id AND verdict.seq = item.seq)
+    ORDER BY item.seq
+    """
+)
+
+HEARD = text(
+    """
+    SELECT seq, call, outcome, reading, completion, finish_reason, prompt_tokens, cached_tokens, completion_tokens,
+           label_logprobs, latency_ms
+    FROM trace
+    WHERE day = :day AND job_id = :job_id AND seq >= :first_seq AND seq < :end_seq AND stage = :stage AND judge = :model
+    ORDER BY seq, call
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A chunk that this worker holds, until its lease lapses or the fence moves on."""
+
+    worker_id: UUID
+    job_id: UUID
+    stage: Stage
+    ordinal: int
+    part: int
+    model: str
+    first_seq: int
+    end_seq: int
+    fence: int
+    flushes: int
+    priority: Priority
+    day: date
+    settings: str
+
+    @property
+    def claim_id(self) -> str:
+        """Names this claim, and no other claim of the same chunk."""
+        return f"{self.job_id.hex}-{self.stage}-{self.ordinal}-{self.part}-{self.fence}"
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The bound values that name this chunk in SQL."""
+        return {
+            "job_id": self.job_id,
+            "stage": self.stage,
+            "ordinal": self.ordinal,
+            "part": self.part,
+            "model": self.model,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Docket:
+    """What a claimed chunk still has to hear: the items without a verdict, and the calls already heard for them."""
+
+    items: Sequence[RowMapping]
+    heard: Sequence[RowMapping]
+
+
+def claim(engine: Engine, worker_id: UUID, model: str, least: Priority = Priority.BULK) -> Claim | None:
+    """Take the best queued chunk of `model` with at least the urgency `least`, or None when there is none."""
+    with transaction(engine) as connection:
+        row = connection.execute(CLAIM, {"worker": worker_id, "model": model, "least": int(least)}).mappings().first()
+    if row is None:
+        return None
+    with transaction(engine) as connection:
+        connection.execute(START, {"job_id": row["job_id"]})
+    return Claim(
+        worker_id=worker_id,
+        **{**row, "stage": Stage(row["stage"]), "priority": Priority(row["priority"])},
+    )
+
+
+def load(connection: Connection, held: Claim) -> Docket:
+    """The docket of a claimed chunk."""
+    places = {"job_id": held.job_id, "first_seq": held.first_seq, "end_seq": held.end_seq}
+    items = connection.execute(ITEMS, places).mappings().all()
+    heard = connection.execute(HEARD, {**places, "day": held.day, "stage": held.stage, "model": held.model})
+    return Docket(items=items, heard=heard.mappings().all())

@@ -1,0 +1,134 @@
+"""Ending chunks, and ending a job with its last chunk: all in the caller's one transaction.
+
+Guarantee: counts move by exactly what the ended chunks hold; a job ends once, in the transaction that ends its last
+open chunk, and its event is written there too. Lock order everywhere: job first, then chunks.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, RowMapping, text
+
+from services.contract.webhooks import job_event_payload
+from services.foundation.identifiers import new_id
+from services.jobs.stages import follow, plan
+from services.jobs.states import EVENTS, final_status, step
+from services.vocabulary import ChunkState, JobKind, JobStatus, Stage
+
+LOCK_JOB = text("SELECT * FROM job WHERE id = :job_id FOR UPDATE")
+
+END_CHUNKS = """
+    WITH ended AS (
+        UPDATE chunk SET state = :state, finished_at = now(), finished_version = :version
+        WHERE job_id = :job_id AND {which}
+        RETURNING succeeded, failed, calls, prompt_tokens, cached_tokens, completion_tokens
+    ), moved AS (
+        SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed,
+               coalesce(sum(calls), 0) AS calls, coalesce(sum(prompt_tokens), 0) AS prompt_tokens,
+               coalesce(sum(cached_tokens), 0) AS cached_tokens,
+               coalesce(sum(completion_tokens), 0) AS completion_tokens
+        FROM ended
+    )
+    UPDATE job SET
+        version = :version, succeeded = job.succeeded + moved.succeeded, failed = job.failed + moved.failed,
+        calls = job.calls + moved.calls, prompt_tokens = job.prompt_tokens + moved.prompt_tokens,
+        cached_tokens = job.cached_tokens + moved.cached_tokens,
+        completion_tokens = job.completion_tokens + moved.completion_tokens
+    FROM moved WHERE job.id = :job_id
+    RETURNING job.*
+"""
+
+END_ONE = text(END_CHUNKS.format(which="stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model"))
+END_QUEUED = text(END_CHUNKS.format(which="state = 'queued'"))
+END_OPEN = text(END_CHUNKS.format(which="state IN ('queued', 'running')"))
+
+ANY_OPEN = text("SELECT EXISTS (SELECT 1 FROM chunk WHERE job_id = :job_id AND state IN ('queued', 'running'))")
+
+END_JOB = text(
+    """
+    UPDATE job SET status = :status, ended_at = now(), sequence = sequence + 1,
+        cancelled = CASE WHEN :status = 'cancelled' THEN total - succeeded - failed ELSE 0 END,
+        expired = CASE WHEN :status = 'expired' THEN total - succeeded - failed ELSE 0 END
+    WHERE id = :job_id RETURNING *
+    """
+)
+
+ADD_EVENT = text(
+    """
+    INSERT INTO event (id, tenant_id, job_id, type, sequence, payload)
+    VALUES (:id, :tenant_id, :job_id, :type, :sequence, :payload)
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What ending a chunk led to: the job's row as it is now, and the models that have a new stage to hear."""
+
+    job: RowMapping
+    wakes: tuple[str, ...] = ()
+
+
+def lock_job(connection: Connection, job_id: UUID) -> RowMapping | None:
+    """The job's row, locked until the transaction ends; None when it is gone."""
+    return connection.execute(LOCK_JOB, {"job_id": job_id}).mappings().first()
+
+
+def end_chunk(
+    connection: Connection, job: RowMapping, key: dict[str, Any], state: ChunkState, public_url: str
+) -> Ended:
+    """End the one chunk that `key` names; then open the next stage, or end the job when nothing else is open.
+
+    The caller holds the locks of job and chunk.
+    """
+    bound = {**key, "job_id": job["id"], "state": state, "version": job["version"] + 1}
+    job = connection.execute(END_ONE, bound).mappings().one()
+    wakes: tuple[str, ...] = ()
+    if state is ChunkState.FINISHED and job["status"] != JobStatus.CANCELLING:
+        steps = plan(JobKind(job["kind"]), job["judges"])
+        wakes = follow(connection, job["id"], steps, Stage(key["stage"]), key["ordinal"])
+    return Ended(end_job_if_done(connection, job, public_url), wakes)
+
+
+def end_queued_chunks(connection: Connection, job: RowMapping, state: ChunkState) -> RowMapping:
+    """End all queued chunks of a locked job, leaving the running ones to their workers."""
+    return _end_many(connection, job, state, END_QUEUED)
+
+
+def end_open_chunks(connection: Connection, job: RowMapping, state: ChunkState) -> RowMapping:
+    """End all open chunks of a locked job; whoever runs one is fenced."""
+    return _end_many(connection, job, state, END_OPEN)
+
+
+def _end_many(connection: Connection, job: RowMapping, state: ChunkState, statement: Any) -> RowMapping:
+    bound = {"job_id": job["id"], "state": state, "version": job["version"] + 1}
+    return connection.execute(statement, bound).mappings().one()
+
+
+def end_job_if_done(connection: Connection, job: RowMapping, public_url: str) -> RowMapping:
+    """End a locked, open job that has no open chunk left. Returns the job's row as it is now."""
+    if connection.scalar(ANY_OPEN, {"job_id": job["id"]}):
+        return job
+    status = JobStatus(job["status"])
+    if status is JobStatus.CANCELLING:
+        return end_job(connection, job, JobStatus.CANCELLED, public_url)
+    return end_job(connection, job, final_status(job["succeeded"], job["failed"]), public_url)
+
+
+def end_job(connection: Connection, job: RowMapping, onward: JobStatus, public_url: str) -> RowMapping:
+    """End a locked job whose chunks have all ended, and write its event."""
+    status = step(JobStatus(job["status"]), onward)
+    job = connection.execute(END_JOB, {"job_id": job["id"], "status": status}).mappings().one()
+    connection.execute(
+        ADD_EVENT,
+        {
+            "id": new_id(),
+            "tenant_id": job["tenant_id"],
+            "job_id": job["id"],
+            "type": EVENTS[status],
+            "sequence": job["sequence"],
+            "payload": job_event_payload(EVENTS[status], job, public_url),
+        },
+    )
+    return job

@@ -1,0 +1,81 @@
+"""The docket: a claimed chunk's items as hearings, with what was heard before replayed into them.
+
+Guarantee: a chunk that is claimed again goes on exactly where its last flush left it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.jobs.claim import Docket
+from services.judging.heard import NO_ANSWER, Heard, unanswered
+from services.judging.hearing import CallKey, Hearing, HearingOptions
+from services.judging.judge import Judge
+from services.judging.protocol import Message, Pair
+from services.judging.runtime import Completion
+from services.vocabulary import Decide, FinishReason, Mode, OnConflict, Orders, Outcome
+
+
+@dataclass(slots=True)
+class Case:
+    """One item being heard. `under_way` are the calls that were sent and not answered yet."""
+
+    seq: int
+    hearing: Hearing
+    under_way: set[CallKey] = field(default_factory=set)
+    closed: bool = False
+
+
+def hearing_options(settings: Mapping[str, Any]) -> HearingOptions:
+    """The part of a job's resolved settings that concerns hearings."""
+    return HearingOptions(
+        orders=Orders(settings["orders"]),
+        samples=settings["samples"],
+        mode=Mode(settings["mode"]),
+        decide=Decide(settings["decide"]),
+        forced_verdict=settings["forced_verdict"],
+        on_conflict=OnConflict(settings["on_conflict"]),
+        tie_margin=settings["tie_margin"],
+        reading=settings["reading"],
+    )
+
+
+def open_cases(settings: Mapping[str, Any], judge: Judge, docket: Docket) -> list[Case]:
+    """The chunk's open items as cases, in their order."""
+    options = hearing_options(settings)
+    cases = {}
+    for row in docket.items:
+        item = json.loads(row["input"])
+        hearing = Hearing(judge.name, json.loads(row["custom_id"]), comparison(item), judge.protocol, options)
+        cases[row["seq"]] = Case(row["seq"], hearing)
+    for row in docket.heard:
+        if (case := cases.get(row["seq"])) is not None:
+            key = CallKey.from_number(row["call"])
+            case.hearing.record(key, _replayed(case.hearing, key, dict(row)))
+    return list(cases.values())
+
+
+def comparison(item: Mapping[str, Any]) -> Pair:
+    """An item's context and its two candidates, as given."""
+    first, second = item["candidates"]
+    context = tuple(Message(turn["role"], turn["content"]) for turn in item["context"])
+    return Pair(context, first["content"], second["content"])
+
+
+def _replayed(hearing: Hearing, key: CallKey, row: Mapping[str, Any]) -> Heard:
+    outcome = Outcome(row["outcome"])
+    if outcome in NO_ANSWER and row["completion"] is None:
+        return unanswered(outcome)
+    return hearing.read(
+        key,
+        Completion(
+            text=json.loads(row["completion"]),
+            finish_reason=FinishReason(row["finish_reason"]),
+            prompt_tokens=row["prompt_tokens"],
+            cached_tokens=row["cached_tokens"],
+            completion_tokens=row["completion_tokens"],
+            label_logprobs=tuple((row["label_logprobs"] or {}).items()),
+            latency_s=None if row["latency_ms"] is None else row["latency_ms"] / 1000,
+        ),
+    )

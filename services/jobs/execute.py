@@ -1,0 +1,227 @@
+"""Executing a claimed chunk: ask what is open, read what comes back, write it down in batches.
+
+Guarantee: what was written is never asked again; what could not be written yet is kept and written later, or given up
+only when the chunk is no longer ours. SQL and tokenising happen in the chunk's own thread, calls on the carrier's event
+loop.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from queue import Empty, SimpleQueue
+from uuid import UUID
+
+import structlog
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from services.foundation.database import transaction
+from services.jobs.answer import Answer, Carrier
+from services.jobs.claim import Claim, load
+from services.jobs.docket import Case, open_cases
+from services.jobs.record import Batch, Recorder
+from services.jobs.rows import opinion_row, trace_row, verdict_row
+from services.judging.heard import Heard, unanswered
+from services.judging.hearing import CallKey
+from services.judging.judge import Judge, Question, overridden
+from services.judging.opinion import verdict
+from services.judging.runtime import Call, CallRefused, RuntimeUnavailable
+from services.vocabulary import ChunkState, Outcome
+
+log = structlog.get_logger(__name__)
+
+FLUSH_CALLS = 64
+FLUSH_EVERY = 0.25  # seconds; also how often an interrupt is looked for
+DATABASE_PAUSE = 1.0
+
+
+class Interrupt(StrEnum):
+    """Why a chunk stops being heard. `unwanted`: cancelled, expired or taken away. `draining`: this worker stops."""
+
+    UNWANTED = "unwanted"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Everything that hearing one chunk needs. `interrupted` says whether to stop, and why."""
+
+    engine: Engine
+    held: Claim
+    judge: Judge
+    epoch_id: UUID
+    carrier: Carrier
+    interrupted: Callable[[], Interrupt | None]
+    public_url: str
+    keep_prompts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call under way."""
+
+    case: Case
+    key: CallKey
+    question: Question
+
+
+def hear_chunk(session: Session) -> RuntimeUnavailable | None:
+    """Hear a claimed chunk to its end, or until it is interrupted or the runtime is away, which is then returned.
+
+    Raises Fenced when the chunk turns out to be another's.
+    """
+    return _Chunk(session).hear()
+
+
+class _Chunk:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._held = session.held
+        settings = json.loads(session.held.settings)
+        self._sampling = overridden(session.judge.sampling, settings["sampling"])
+        with transaction(session.engine) as connection:
+            docket = load(connection, session.held)
+        self._cases = open_cases(settings, session.judge, docket)
+        self._recorder = Recorder(session.engine, session.held, session.public_url)
+        self._asked: dict[str, Asked] = {}
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._batch = Batch()
+        self._writing: Batch | None = None  # a batch whose commit failed, or went through without an answer
+        self._flushed_at = time.monotonic()
+
+    def hear(self) -> RuntimeUnavailable | None:
+        """See hear_chunk."""
+        try:
+            for case in self._cases:
+                self._close_if_ended(case)
+            self._ask(self._cases)
+            while self._asked:
+                if self._session.interrupted() is not None:
+                    break
+                if (away := self._listen()) is not None:
+                    self._hang_up()
+                    self._conclude(self._recorder.release)
+                    return away
+                self._flush_if_due()
+        finally:
+            self._hang_up()
+        match self._session.interrupted() if self._asked else None:
+            case None:
+                self._conclude(partial(self._recorder.end, state=ChunkState.FINISHED))
+            case Interrupt.UNWANTED:
+                self._conclude(partial(self._recorder.end, state=ChunkState.CANCELLED))
+            case Interrupt.DRAINING:
+                self._conclude(self._recorder.release)
+        return None
+
+    def _hang_up(self) -> None:
+        self._session.carrier.hang_up(self._held.claim_id)
+
+    def _ask(self, cases: Iterable[Case]) -> None:
+        """Send every open call that is not under way: all first orders by shared prefix, then the second ones."""
+        wanted = [(case, key) for case in cases for key in case.hearing.open_calls() if key not in case.under_way]
+        questions = self._session.judge.questions([(case.hearing, key) for case, key in wanted], self._sampling)
+        calls: list[tuple[tuple[int, bool, str], Call]] = []
+        for (case, key), question in zip(wanted, questions, strict=True):
+            asked = Asked(case, key, question)
+            if question.sampling is None:
+                self._take_down(asked, unanswered(Outcome.CONTEXT_OVERFLOW), None)
+                continue
+            rid = f"{self._held.claim_id}-{case.seq}-{key.number}"
+            self._asked[rid] = asked
+            case.under_way.add(key)
+            place = (key.sample, key.order.swapped, question.prompt.text)
+            calls.append((place, Call(rid, question.prompt.ids, question.sampling, question.labels)))
+        if calls:
+            ordered = [call for _, call in sorted(calls, key=lambda entry: entry[0])]
+            self._session.carrier.send(self._held.claim_id, self._held.priority, ordered, self._answers)
+
+    def _listen(self) -> RuntimeUnavailable | None:
+        """Take what answers there are, waiting a moment for the first. Returns why the runtime is away, if it is."""
+        going_on: list[Case] = []
+        try:
+            answer = self._answers.get(timeout=FLUSH_EVERY)
+            while True:
+                if isinstance(answer.came, RuntimeUnavailable):
+                    return answer.came
+                asked = self._asked.pop(answer.rid)
+                asked.case.under_way.discard(asked.key)
+                if isinstance(answer.came, CallRefused):
+                    self._take_down(asked, unanswered(Outcome.FAILED), answer)
+                else:
+                    self._take_down(asked, asked.case.hearing.read(asked.key, answer.came), answer)
+                if not asked.case.closed:
+                    going_on.append(asked.case)
+                if len(self._batch.traces) >= FLUSH_CALLS:
+                    break
+                answer = self._answers.get_nowait()
+        except Empty:
+            pass
+        if going_on:
+            self._ask(going_on)
+        return None
+
+    def _take_down(self, asked: Asked, heard: Heard, answer: Answer | None) -> None:
+        """Add one heard call to the batch, and the item's opinion and verdict when it was the last."""
+        case = asked.case
+        case.hearing.record(asked.key, heard)
+        self._batch.traces.append(
+            trace_row(
+                self._held,
+                case.seq,
+                asked.key,
+                asked.question,
+                self._sampling,
+                heard,
+                answer,
+                self._session.epoch_id,
+                keep_prompt=self._session.keep_prompts,
+            )
+        )
+        if answer is not None:
+            self._batch.calls += 1
+            self._batch.prompt_tokens += heard.prompt_tokens or 0
+            self._batch.cached_tokens += heard.cached_tokens or 0
+            self._batch.completion_tokens += heard.completion_tokens or 0
+        self._close_if_ended(case)
+
+    def _close_if_ended(self, case: Case) -> None:
+        if case.closed or not case.hearing.ended:
+            return
+        case.closed = True
+        opinion = case.hearing.opinion()
+        self._batch.opinions.append(opinion_row(self._held, case.seq, opinion))
+        self._batch.verdicts.append(verdict_row(self._held, case.seq, verdict([opinion])))
+
+    def _flush_if_due(self) -> None:
+        full = len(self._batch.traces) >= FLUSH_CALLS
+        if not full and time.monotonic() - self._flushed_at < FLUSH_EVERY:
+            return
+        try:
+            self._flush()
+        except DBAPIError as error:
+            log.warning("flush_postponed", error=type(error.orig).__name__)
+        self._flushed_at = time.monotonic()
+
+    def _flush(self) -> None:
+        """Write what is there. After a database error the same batch is written first the next time, unchanged."""
+        if self._writing is None:
+            self._writing, self._batch = self._batch, Batch()
+        self._recorder.flush(self._writing)
+        self._writing = None
+
+    def _conclude(self, write: Callable[[Batch], object]) -> None:
+        """Write the rest and give the chunk up, however long the database takes: until then nobody else has it."""
+        while True:
+            try:
+                if self._writing is not None:
+                    self._flush()
+                write(self._batch)
+            except DBAPIError as error:
+                log.warning("conclusion_postponed", error=type(error.orig).__name__)
+                time.sleep(DATABASE_PAUSE)
+            else:
+                return

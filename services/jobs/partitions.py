@@ -1,0 +1,30 @@
+"""The daily partitions of `trace`: made a week ahead, and at need when a job is submitted.
+
+Guarantee: once a job's transaction has committed, the partition of its traces is there.
+"""
+
+from datetime import date, timedelta
+
+from sqlalchemy import Connection, text
+
+PARTITION_LOCK = 0x7472616365  # one maker at a time; the others then find the partition there
+
+
+def ensure_partition(connection: Connection, day: date) -> None:
+    """Make the partition of `day` (UTC), if it is not there yet, within the caller's transaction."""
+    name = f"trace_{day:%Y_%m_%d}"
+    there = text("SELECT to_regclass(:name) IS NOT NULL")
+    if connection.scalar(there, {"name": name}):
+        return
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK})
+    following = day + timedelta(days=1)
+    connection.execute(
+        text(f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF trace FOR VALUES FROM ('{day}') TO ('{following}')")
+    )
+
+
+def ensure_coming_week(connection: Connection) -> None:
+    """Make today's partition and the next seven."""
+    today: date = connection.execute(text("SELECT (now() AT TIME ZONE 'utc')::date")).scalar_one()
+    for offset in range(8):
+        ensure_partition(connection, today + timedelta(days=offset))

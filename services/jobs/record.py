@@ -1,0 +1,185 @@
+"""Recording what a worker heard: flushes, and the end of a chunk.
+
+Guarantee: a batch is written once or not at all, and only by who holds the chunk. A commit whose answer was lost is
+recognised by the chunk's flush count and not repeated; a writer that lost its chunk gets Fenced and has written
+nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Engine, RowMapping, text
+
+from services.foundation.database import copy_rows, transaction
+from services.foundation.errors import Fenced
+from services.jobs.claim import Claim
+from services.jobs.conclude import Ended, end_chunk, lock_job
+from services.vocabulary import ChunkState, ItemStatus, JobStatus
+
+TRACE_COLUMNS = (
+    "day",
+    "job_id",
+    "seq",
+    "stage",
+    "judge",
+    "call",
+    "shown_order",
+    "sample",
+    "forced",
+    "epoch_id",
+    "outcome",
+    "reading",
+    "prompt",
+    "prompt_sha256",
+    "completion",
+    "finish_reason",
+    "prompt_tokens",
+    "cached_tokens",
+    "completion_tokens",
+    "label_logprobs",
+    "sampling",
+    "error_message",
+    "sent_at",
+    "latency_ms",
+    "queue_ms",
+)
+OPINION_COLUMNS = ("job_id", "seq", "judge", "body")
+VERDICT_COLUMNS = (
+    "job_id",
+    "seq",
+    "status",
+    "winner",
+    "p_a",
+    "consistent",
+    "error_code",
+    "error_message",
+    "calls",
+    "prompt_tokens",
+    "cached_tokens",
+    "completion_tokens",
+)
+
+LOCK_CHUNK = text(
+    """
+    SELECT state, fence, claimed_by, flushes FROM chunk
+    WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model FOR UPDATE
+    """
+)
+
+MOVE_CHUNK = text(
+    """
+    UPDATE chunk SET flushes = flushes + 1, succeeded = succeeded + :succeeded, failed = failed + :failed,
+        calls = calls + :calls, prompt_tokens = prompt_tokens + :prompt_tokens,
+        cached_tokens = cached_tokens + :cached_tokens, completion_tokens = completion_tokens + :completion_tokens
+    WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model
+    """
+)
+
+RELEASE = text(
+    """
+    UPDATE chunk SET state = 'queued', claimed_by = NULL
+    WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model
+      AND state = 'running' AND fence = :fence
+    """
+)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows that belong together, in the column orders above. Tokens count the calls of `traces` alone."""
+
+    traces: list[tuple[Any, ...]] = field(default_factory=list)
+    opinions: list[tuple[Any, ...]] = field(default_factory=list)
+    verdicts: list[tuple[Any, ...]] = field(default_factory=list)
+    calls: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.traces or self.verdicts)
+
+    def counts(self) -> dict[str, int]:
+        """What this batch adds to the chunk's counters."""
+        succeeded = sum(1 for row in self.verdicts if row[2] == ItemStatus.SUCCEEDED)
+        return {
+            "succeeded": succeeded,
+            "failed": len(self.verdicts) - succeeded,
+            "calls": self.calls,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+        }
+
+
+class Recorder:
+    """Writes one claimed chunk. Not for use by several threads at once."""
+
+    def __init__(self, engine: Engine, held: Claim, public_url: str) -> None:
+        self._engine = engine
+        self._held = held
+        self._public_url = public_url
+        self._flushes = held.flushes
+
+    def flush(self, batch: Batch) -> None:
+        """Write a batch in one transaction. Raises Fenced; a database error leaves the batch to be flushed again."""
+        if not batch:
+            return
+        with transaction(self._engine) as connection:
+            self._write(connection, batch)
+        self._flushes += 1
+
+    def end(self, batch: Batch, state: ChunkState) -> Ended:
+        """Write the last batch and end the chunk, in one transaction. Raises Fenced as `flush` does."""
+        with transaction(self._engine) as connection:
+            job = self._lock_job(connection)
+            if self._lock_chunk(connection, ended=state)["state"] == state:
+                return Ended(job)  # an earlier attempt was committed, only the answer was lost
+            if batch:
+                self._write(connection, batch)
+            return end_chunk(connection, job, self._held.key, state, self._public_url)
+
+    def release(self, batch: Batch) -> None:
+        """Write what was heard and hand the chunk back unharmed: no death, no attempt."""
+        with transaction(self._engine) as connection:
+            job = self._lock_job(connection)
+            self._lock_chunk(connection)
+            if batch:
+                self._write(connection, batch)
+            if job["status"] == JobStatus.CANCELLING:
+                end_chunk(connection, job, self._held.key, ChunkState.CANCELLED, self._public_url)
+            else:
+                connection.execute(RELEASE, {**self._held.key, "fence": self._held.fence})
+
+    def _lock_job(self, connection: Connection) -> RowMapping:
+        job = lock_job(connection, self._held.job_id)
+        if job is None:
+            raise Fenced("the job is gone")
+        return job
+
+    def _lock_chunk(self, connection: Connection, *, ended: ChunkState = ChunkState.RUNNING) -> RowMapping:
+        """The chunk's row, locked, when it is this worker's and running (or `ended` as an earlier attempt left it)."""
+        chunk = connection.execute(LOCK_CHUNK, self._held.key).mappings().first()
+        if chunk is None or chunk["fence"] != self._held.fence or chunk["claimed_by"] != self._held.worker_id:
+            raise Fenced("the chunk has moved on")
+        if chunk["state"] not in (ChunkState.RUNNING, ended):
+            raise Fenced(f"the chunk is {chunk['state']}")
+        return chunk
+
+    def _write(self, connection: Connection, batch: Batch) -> None:
+        chunk = self._lock_chunk(connection)
+        if chunk["flushes"] == self._flushes + 1:
+            return  # this very batch was committed, only the answer was lost
+        for table, columns, rows in self._tables(batch):
+            if rows:
+                copy_rows(connection, table, columns, rows)
+        connection.execute(MOVE_CHUNK, {**self._held.key, **batch.counts()})
+
+    @staticmethod
+    def _tables(batch: Batch) -> Sequence[tuple[str, Sequence[str], list[tuple[Any, ...]]]]:
+        return (
+            ("trace", TRACE_COLUMNS, batch.traces),
+            ("opinion", OPINION_COLUMNS, batch.opinions),
+            ("verdict", VERDICT_COLUMNS, batch.verdicts),
+        )

@@ -1,0 +1,112 @@
+"""What was heard, as rows: the trace of a call, the opinion and the verdict of an item (columns in `record.py`)."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from services.foundation.jsontext import escaped
+from services.jobs.answer import Answer
+from services.jobs.claim import Claim
+from services.judging.heard import Heard
+from services.judging.hearing import CallKey
+from services.judging.judge import Question
+from services.judging.opinion import Opinion, Verdict
+from services.judging.reading import Reading
+from services.judging.runtime import CallRefused, Completion, Sampling
+from services.vocabulary import ItemStatus
+
+
+def trace_row(
+    held: Claim,
+    seq: int,
+    key: CallKey,
+    question: Question,
+    wanted: Sampling,
+    heard: Heard,
+    answer: Answer | None,
+    epoch_id: UUID,
+    *,
+    keep_prompt: bool,
+) -> tuple[Any, ...]:
+    """The trace of one call; `answer` is None for one that was never sent."""
+    came = answer.came if answer else None
+    answered = came if isinstance(came, Completion) else None
+    text = question.prompt.text
+    return (
+        held.day,
+        held.job_id,
+        seq,
+        held.stage,
+        held.model,
+        key.number,
+        key.order,
+        key.sample,
+        key.forced,
+        epoch_id,
+        heard.outcome,
+        json.dumps(reading_json(heard)),
+        escaped(text) if keep_prompt else None,
+        hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        escaped(answered.text) if answered else None,
+        answered.finish_reason if answered else None,
+        answered.prompt_tokens if answered else len(question.prompt.ids),
+        answered.cached_tokens if answered else None,
+        answered.completion_tokens if answered else None,
+        json.dumps(dict(answered.label_logprobs)) if answered and answered.label_logprobs else None,
+        _sampling_json(question, wanted),
+        escaped(came.message) if isinstance(came, CallRefused) else None,
+        answer.sent_at if answer else None,
+        answer.waited_s * 1000 if answer else None,
+        answered.queue_s * 1000 if answered and answered.queue_s is not None else None,
+    )
+
+
+def reading_json(heard: Heard) -> dict[str, Any]:
+    """A reading as it is stored: what was read, by which rule, where, and what else looked like an answer."""
+    reading: Reading = heard.reading
+    return {
+        "winner": reading.winner,
+        "p_first": heard.p_first,
+        "rule": reading.rule,
+        "flags": sorted(reading.flags),
+        "span": reading.span,
+        "seen": [asdict(place) for place in reading.seen],
+        "seed_verdict": reading.seed_verdict,
+    }
+
+
+def _sampling_json(question: Question, wanted: Sampling) -> str | None:
+    if question.sampling is None:
+        return None
+    sent = asdict(question.sampling)
+    if question.labels:
+        sent["labels"] = [label.name for label in question.labels]
+    elif sent["max_tokens"] < wanted.max_tokens:
+        sent["max_tokens_wanted"] = wanted.max_tokens
+    return json.dumps(sent)
+
+
+def opinion_row(held: Claim, seq: int, opinion: Opinion) -> tuple[Any, ...]:
+    """One judge's opinion on one item."""
+    return (held.job_id, seq, opinion.judge, json.dumps(opinion.as_json()))
+
+
+def verdict_row(held: Claim, seq: int, reached: Verdict) -> tuple[Any, ...]:
+    """The panel's verdict on one item."""
+    opinions = reached.opinions
+    return (
+        held.job_id,
+        seq,
+        ItemStatus.FAILED if reached.error else ItemStatus.SUCCEEDED,
+        reached.winner,
+        reached.p_a,
+        reached.consistent,
+        reached.error,
+        reached.message,
+        sum(opinion.calls for opinion in opinions),
+        sum(opinion.prompt_tokens for opinion in opinions),
+        sum(opinion.cached_tokens for opinion in opinions),
+        sum(opinion.completion_tokens for opinion in opinions),
+    )

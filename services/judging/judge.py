@@ -1,0 +1,86 @@
+"""A judge: a model of the fleet together with its protocol, able to put its calls into tokens.
+
+Guarantee: a question is sent as it is or not at all: it fits the context with its answer, or it says that it does not.
+Nothing is ever cut off silently.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from services.foundation.fleet import FleetModel
+from services.judging.hearing import CallKey, Hearing
+from services.judging.prompt import Prompt, Renderer
+from services.judging.protocol import JudgeProtocol
+from services.judging.registry import protocol
+from services.judging.runtime import Label, Sampling
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=-1, max_tokens=1)
+LEAST_TOKENS = 256  # a reasoned answer shorter than this is not worth asking for
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One call in tokens. `sampling` is None when prompt and answer do not fit the model's context.
+
+    `sampling.max_tokens` may be less than was wanted: then it is what the context leaves.
+    """
+
+    prompt: Prompt
+    sampling: Sampling | None
+    labels: tuple[Label, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A judge of the fleet. `context_length` counts tokens, prompt and answer together."""
+
+    name: str
+    protocol: JudgeProtocol
+    renderer: Renderer
+    sampling: Sampling
+    context_length: int
+
+    @classmethod
+    def of(
+        cls, model: FleetModel, tokenizer: "PreTrainedTokenizerFast", vocabulary_size: int, context_length: int
+    ) -> "Judge":
+        """The judge that a fleet entry describes; `context_length` is its server's.
+
+        Raises Misconfigured: no such protocol, or a tokenizer that the protocol cannot be asked with.
+        """
+        family = protocol(model.protocol, model.protocol_options)
+        renderer = Renderer(tokenizer, vocabulary_size)
+        if family.verdict is not None:
+            renderer.opening(family.verdict)  # labels that cannot be told apart are a fault of the fleet: found now
+        sampling = overridden(family.sampling, model.sampling.model_dump(exclude_none=True))
+        return cls(model.name, family, renderer, sampling, min(context_length, model.context_length))
+
+    def questions(self, calls: Sequence[tuple[Hearing, CallKey]], sampling: Sampling) -> list[Question]:
+        """The given calls of any hearings, in tokens, in the same order."""
+        messages = [self.protocol.messages(hearing.pair(key.order)) for hearing, key in calls]
+        prompts = self.renderer.render_many(messages)
+        return [
+            self._forced(prompt, hearing.written_before(key)) if key.forced else self._free(prompt, sampling)
+            for prompt, (hearing, key) in zip(prompts, calls, strict=True)
+        ]
+
+    def _free(self, prompt: Prompt, sampling: Sampling) -> Question:
+        room = self.context_length - len(prompt.ids)
+        if room < min(sampling.max_tokens, LEAST_TOKENS):
+            return Question(prompt, None, ())
+        return Question(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)), ())
+
+    def _forced(self, prompt: Prompt, written: str) -> Question:
+        assert self.protocol.verdict is not None
+        opening = self.renderer.opening(self.protocol.verdict, written)
+        forced = Prompt(prompt.ids + opening.ids, prompt.text + written + self.protocol.verdict.opening)
+        return Question(forced, GREEDY if len(forced.ids) < self.context_length else None, opening.labels)
+
+
+def overridden(sampling: Sampling, changes: Mapping[str, Any]) -> Sampling:
+    """`sampling` with some of its values replaced."""
+    return replace(sampling, **changes)

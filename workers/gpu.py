@@ -1,0 +1,201 @@
+"""A GPU worker: pinned to one runtime, it claims chunks of its one model and hears them until there are no more.
+
+Guarantee: it never hears for another model. While it drains or its runtime is away it claims nothing. What it holds is
+finished, handed back, or rescued after its lease: never lost.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from services.foundation.errors import Fenced
+from services.foundation.identifiers import shown
+from services.foundation.settings import Settings
+from services.jobs.claim import Claim, claim
+from services.jobs.execute import Interrupt, Session, hear_chunk
+from services.jobs.lease import renew, still_wanted
+from services.judging.judge import Judge
+from services.vocabulary import Priority, WorkerState
+from workers.switchboard import Switchboard
+
+log = structlog.get_logger(__name__)
+
+EXPRESS_SLOTS = 2  # beyond the chunk slots, for interactive work alone
+LOOK = 1.0  # seconds between two looks for cancels and deadlines
+
+
+class WatchedRuntime(Protocol):
+    """What a worker must know of its runtime beyond the port."""
+
+    def alive(self) -> bool:
+        """False once a launched server's process has ended: it will not come back by itself."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether it says that it can answer."""
+        ...
+
+
+@dataclass(slots=True)
+class Slot:
+    """A chunk being heard, and why it should stop, once it should."""
+
+    held: Claim
+    interrupt: Interrupt | None = None
+
+
+class GpuWorker:
+    """One worker. `hear` runs in as many threads as there are slots."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        worker_id: UUID,
+        epoch_id: UUID,
+        judge: Judge,
+        switchboard: Switchboard,
+        runtime: WatchedRuntime,
+        stop: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._worker_id = worker_id
+        self._epoch_id = epoch_id
+        self._judge = judge
+        self._switchboard = switchboard
+        self._runtime = runtime
+        self._stop = stop
+        self._slots: dict[UUID | tuple[object, ...], Slot] = {}
+        self._lock = threading.Lock()
+        self._tokens = 0
+        self._draining = threading.Event()
+        self._lost = threading.Event()  # the runtime is away: claim nothing until it is back
+        self._ended = threading.Event()
+        self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
+
+    @property
+    def state(self) -> WorkerState:
+        """Where this worker stands, as its heartbeat tells it."""
+        if self._draining.is_set():
+            return WorkerState.DRAINING
+        return WorkerState.UNHEALTHY if self._lost.is_set() else WorkerState.READY
+
+    @property
+    def runtime_failed(self) -> bool:
+        """Whether this worker stopped because its runtime did."""
+        return self._lost.is_set() and not self._runtime.alive()
+
+    def start(self) -> None:
+        """Begin the heartbeat."""
+        self._pulse.start()
+
+    def drain(self) -> None:
+        """Claim nothing any more; after the grace, have what still runs aborted and handed back. Returns at once."""
+        self._draining.set()
+        threading.Thread(target=self._end_grace, name="drain", daemon=True).start()
+
+    def close(self) -> None:
+        """End the heartbeat."""
+        self._ended.set()
+        self._pulse.join()
+
+    def hear(self, model: str) -> None:
+        """Answer a bell: claim and hear until nothing is claimable, then return."""
+        if model != self._judge.name:
+            log.error("bell_for_another_model", model=model, own=self._judge.name)
+            return
+        while not (self._draining.is_set() or self._lost.is_set()):
+            try:
+                slot = self._take()
+            except DBAPIError as error:  # nothing was taken, or its lease tells; the next bell tries again
+                log.warning("database_away", error=type(error.orig).__name__)
+                return
+            if slot is None:
+                return
+            try:
+                self._hear(slot)
+            finally:
+                with self._lock:
+                    del self._slots[tuple(slot.held.key.values())]
+
+    def _take(self) -> Slot | None:
+        with self._lock:  # so that no more than the chunk slots hold standard work
+            least = Priority.BULK if len(self._slots) < self._settings.chunk_slots else Priority.INTERACTIVE
+            held = claim(self._engine, self._worker_id, self._judge.name, least)
+            if held is None:
+                return None
+            slot = Slot(held)
+            self._slots[tuple(held.key.values())] = slot
+            return slot
+
+    def _hear(self, slot: Slot) -> None:
+        held = slot.held
+        with structlog.contextvars.bound_contextvars(
+            job=shown("job", held.job_id), chunk=f"{held.stage}/{held.ordinal}.{held.part}", fence=held.fence
+        ):
+            session = Session(
+                engine=self._engine,
+                held=held,
+                judge=self._judge,
+                epoch_id=self._epoch_id,
+                carrier=self._switchboard,
+                interrupted=lambda: slot.interrupt,
+                public_url=self._settings.public_url,
+                keep_prompts=self._settings.trace_prompts == "text",
+            )
+            try:
+                runtime_away = hear_chunk(session)
+            except Fenced as error:
+                log.warning("chunk_fenced", reason=error.message)
+                return
+            if runtime_away is not None:
+                log.warning("runtime_away", reason=str(runtime_away))
+                self._lost.set()
+
+    def _beat(self) -> None:
+        """Look for cancels and deadlines each second, renew the lease each heartbeat, watch the runtime."""
+        beat = time.monotonic()
+        while not self._ended.wait(LOOK):
+            try:
+                self._look()
+                if time.monotonic() - beat >= self._settings.heartbeat:
+                    self._renew(time.monotonic() - beat)
+                    beat = time.monotonic()
+            except DBAPIError as error:  # the lease may lapse meanwhile: then the fence tells
+                log.warning("database_away", error=type(error.orig).__name__)
+            if not self._runtime.alive():
+                log.error("runtime_ended")
+                self._lost.set()
+                self._stop()
+                return
+            if self._lost.is_set() and self._runtime.ready():
+                log.info("runtime_back")
+                self._lost.clear()
+
+    def _look(self) -> None:
+        with self._lock:
+            slots = dict(self._slots)
+        if slots:
+            wanted = still_wanted(self._engine, self._worker_id)
+            for key, slot in slots.items():
+                if key not in wanted and slot.interrupt is None:
+                    slot.interrupt = Interrupt.UNWANTED
+
+    def _renew(self, elapsed: float) -> None:
+        written, self._tokens = self._switchboard.completion_tokens - self._tokens, self._switchboard.completion_tokens
+        running = self._switchboard.running
+        renew(self._engine, self._worker_id, self._settings.lease, self.state, running, written / elapsed)
+
+    def _end_grace(self) -> None:
+        self._ended.wait(self._settings.drain)
+        with self._lock:
+            for slot in self._slots.values():
+                slot.interrupt = slot.interrupt or Interrupt.DRAINING

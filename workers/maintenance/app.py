@@ -1,0 +1,52 @@
+"""The composition root of the maintenance worker.
+
+Guarantee: on SIGTERM or SIGINT every chore ends its present run, webhook attempts under way included, and the process
+exits.
+"""
+
+import asyncio
+import signal
+
+import structlog
+
+from services.foundation.database import make_engine
+from services.foundation.fleet import load_fleet
+from services.foundation.settings import Settings
+from services.jobs.dispatch import Bell
+from services.webhooks.guard import allowed_networks, guarded_session
+from workers.maintenance.bell_ringer import BellRinger
+from workers.maintenance.chore import Chore, repeat
+from workers.maintenance.courier import Courier
+from workers.maintenance.partitions import PartitionMaker
+from workers.maintenance.rescuer import Rescuer
+
+log = structlog.get_logger(__name__)
+
+AGENT = "Assizes-Webhooks/1"
+
+
+async def keep_house(settings: Settings) -> None:
+    """Do all chores until the process is told to stop."""
+    engine = make_engine(settings.database_url, "assizes-maintenance")
+    bell = Bell(settings.redis_url)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    models = list(load_fleet(settings.fleet).models)
+    try:
+        async with (
+            guarded_session(allowed_networks(settings.webhook_allow), AGENT) as session,
+            Courier(engine, session) as courier,
+        ):
+            chores: list[Chore] = [
+                PartitionMaker(engine),
+                Rescuer(engine, settings.public_url),
+                BellRinger(engine, bell, models),
+                courier,
+            ]
+            log.info("maintenance_started", chores=[type(chore).__name__ for chore in chores])
+            await asyncio.gather(*(repeat(chore, stopping) for chore in chores))
+    finally:
+        bell.close()
+        engine.dispose()
