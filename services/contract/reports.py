@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.foundation.jsontext import escaped
 from services.vocabulary import Decide, ItemError, JobStatus, Mode, Orders
 
 
@@ -28,14 +29,14 @@ class Interval(ReportPart):
 class Proportion(ReportPart):
     """`count` of `n`. Wilson's interval takes the n as independent: a screening figure."""
 
-    count: float
+    count: int
     n: int
     rate: float | None
     wilson: Interval | None
 
 
 class WinRate(ReportPart):
-    """How often a side or a system wins, a tie counting as a half. Failed items and abstentions count in no number here."""
+    """How often a side or a system wins; a tie counts as a half, failed items and abstentions do not count."""
 
     items: int
     wins: int
@@ -98,14 +99,14 @@ class Items(ReportPart):
     ties: Proportion
     abstained: Proportion
     injection_suspected: Proportion
+    conflicting: Proportion = Field(description="items where a completion held verdicts that disagree")
 
 
-class Calls(ReportPart):
-    """What became of the calls. `valid` are of those that were read; `forced` and `conflicting` are of the valid."""
+class Answers(ReportPart):
+    """What became of the samples that were asked for: `valid` gave an answer, `forced` of those only when forced to."""
 
     valid: Proportion
     forced: Proportion
-    conflicting: Proportion
 
 
 class Usage(ReportPart):
@@ -149,9 +150,12 @@ class Report(ReportPart):
     items: Items
     sides: Mapping[Literal["A", "B"], WinRate]
     systems: tuple[SystemWinRate, ...]
-    systems_omitted: int
     labels: LabelAgreement | None
     position: Position
-    calls: Calls
+    answers: Answers
     usage: Usage
     notes: tuple[Note, ...]
+
+    def json_text(self) -> str:
+        """The report as JSON. Pydantic's own dump refuses lone surrogates, which a system's name may hold."""
+        return escaped(self.model_dump(mode="json"))

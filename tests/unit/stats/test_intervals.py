@@ -39,6 +39,12 @@ def test_a_rate_over_nothing_is_none() -> None:
     assert (empty.rate, empty.wilson) == (None, None)
 
 
+@pytest.mark.parametrize(("count", "n"), [(11, 10), (-1, 10), (1, 0)])
+def test_what_is_no_proportion_is_refused(count: int, n: int) -> None:
+    with pytest.raises(ValueError, match="no proportion"):
+        proportion(count, n)
+
+
 def test_no_items_have_no_mean_and_no_interval() -> None:
     empty = clustered_mean(np.array([]), np.array([], dtype=np.uint64))
     assert (empty.items, empty.clusters, empty.mean, empty.bootstrap, empty.cluster_mean, empty.t) == (
