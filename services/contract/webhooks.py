@@ -18,29 +18,32 @@ from services.vocabulary import EventType
 LONGEST_URL = 2048
 
 
-def url_fault(url: str) -> str | None:
-    """What is wrong with a webhook's URL as it is written, or None. Where it leads is judged when it is sent to."""
+def parsed_url(url: str) -> URL:
+    """A webhook's URL, to be sent to exactly as it is written. Raises ValueError with what is wrong with it.
+
+    Where it leads is judged when it is sent to.
+    """
     if len(url) > LONGEST_URL:
-        return f"the URL is longer than {LONGEST_URL} characters"
+        raise ValueError(f"the URL is longer than {LONGEST_URL} characters")
     if " " in url or not url.isprintable():
-        return "the URL holds blanks or control characters"
+        raise ValueError("the URL holds blanks or control characters")
     try:
-        parts = URL(url)
-    except ValueError as error:
-        return f"not a URL: {error}"
+        parts = URL(url, encoded=url.isascii())
+        host, authority = parts.raw_host, parts.raw_authority
+    except (ValueError, IndexError) as error:  # the latter for `http://[]@`
+        raise ValueError(f"not a URL: {error}") from error
     if parts.scheme not in {"http", "https"}:
-        return "the URL must be http or https"
-    if not parts.raw_host:
-        return "the URL has no host"
-    if "@" in parts.raw_authority or parts.user is not None or parts.password is not None:
-        return "the URL must not hold credentials"
-    return None
+        raise ValueError("the URL must be http or https")
+    if not host:
+        raise ValueError("the URL has no host")
+    if "@" in authority:
+        raise ValueError("the URL must not hold credentials")
+    return parts
 
 
 def sound_url(url: str) -> str:
     """`url` itself, when nothing is wrong with it. Raises ValueError."""
-    if fault := url_fault(url):
-        raise ValueError(fault)
+    parsed_url(url)
     return url
 
 

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from aiohttp import ClientError, ClientSession, StreamReader
-from yarl import URL
 
-from services.contract.webhooks import url_fault
+from services.contract.webhooks import parsed_url
 from services.foundation.identifiers import shown
 from services.foundation.jsontext import UNSTORABLE
 from services.webhooks.guard import TargetRefused
@@ -62,16 +61,16 @@ async def deliver(session: ClientSession, parcel: Parcel, deadline: float = DEAD
     def unanswered(reason: str) -> Attempt:
         return Attempt(started_at, elapsed_ms(), error=storable(reason[:KEPT]))
 
-    if fault := url_fault(parcel.url):
-        return unanswered(f"refused: {fault}")
     headers = signed_headers(shown("msg", parcel.id), started_at, parcel.body, parcel.secrets)
     headers["Content-Type"] = "application/json"
     try:
+        url = parsed_url(parcel.url)
+    except ValueError as error:
+        return unanswered(f"refused: {error}")
+    try:
         async with (
             asyncio.timeout(deadline),
-            session.post(
-                URL(parcel.url), data=parcel.body.encode(), headers=headers, allow_redirects=False
-            ) as response,
+            session.post(url, data=parcel.body.encode(), headers=headers, allow_redirects=False) as response,
         ):
             body = storable((await first_kilobyte(response.content)).decode(errors="replace"))
             wait = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))

@@ -56,7 +56,7 @@ NOT_PUBLIC = tuple(
 )
 
 
-class TargetRefused(AssizesError):  # noqa: N818 - named as the other domain errors are
+class TargetRefused(AssizesError):
     """This webhook must not be sent there. Nothing was. The message keeps what the name resolved to to itself."""
 
     code = "target_refused"
