@@ -47,6 +47,12 @@ class Invalid(AssizesError):
         self.total = len(self.faults) if total is None else total
 
 
+class Malformed(Invalid):
+    """A body that is not JSON, or is JSON with a key twice in one object."""
+
+    code = "invalid_json"
+
+
 class NoItems(AssizesError):
     """A job without a single item."""
 

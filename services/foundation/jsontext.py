@@ -7,6 +7,7 @@ surrogates stand in it as escapes.
 import json
 import re
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -16,6 +17,12 @@ def escaped(value: Any) -> str:
     """`value` as compact JSON text, storable as it is. Raises ValueError on NaN and infinities."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return UNSTORABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def literal(text: str) -> str:
+    """`text` as a JSON string literal, storable as it is: `escaped` for the commonest value, and several times faster."""
+    quoted: str = encode_basestring(text)
+    return quoted if quoted.isascii() else UNSTORABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 def canonical(value: Mapping[str, Any]) -> str:

@@ -1,0 +1,87 @@
+"""Results and traces on the wire. Texts that callers sent come back exactly as sent."""
+
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from services.contract.jobs import Comparison, Instant, Usage
+from services.vocabulary import FinishReason, ItemError, ItemStatus, Order, Outcome, Stage, Winner
+
+
+class ItemVerdict(BaseModel):
+    """The panel's answer on one item, in the item's frame: `A` is its first candidate."""
+
+    winner: Winner | None = Field(description="null: an abstention")
+    p_a: float | None = Field(description="how far the panel prefers the first candidate, 0 to 1")
+    consistent: bool | None = Field(description="both orders prefer the same side; null with a single order")
+    opinions: list[dict[str, Any]] = Field(description="one a judge")
+
+
+class ItemFailure(BaseModel):
+    """Why an item failed."""
+
+    code: ItemError
+    message: str
+
+
+class Result(BaseModel):
+    """What became of one item: one line of the results."""
+
+    custom_id: str
+    seq: int = Field(description="the item's place in the job, from 0")
+    status: ItemStatus
+    verdict: ItemVerdict | None = Field(description="of a succeeded item")
+    error: ItemFailure | None = Field(description="of a failed item")
+    usage: Usage
+
+
+class ResultPage(BaseModel):
+    """A page of results in the order in which they ended; `next` is the `after` that goes on from here."""
+
+    data: list[Result]
+    has_more: bool = Field(description="more results are there now; a running job may add others later")
+    next: str | None
+
+
+class Trace(BaseModel):
+    """The raw record of one call to a runtime."""
+
+    custom_id: str
+    seq: int
+    stage: Stage
+    judge: str
+    call: int = Field(description="the number of the call within its item and judge")
+    order: Order
+    sample: int
+    forced: bool = Field(description="the follow-up that asks for the verdict alone")
+    outcome: Outcome
+    reading: dict[str, Any] = Field(description="what was read, by which rule, and where; `A` is the first slot")
+    prompt: str | None
+    prompt_sha256: str | None
+    completion: str | None
+    finish_reason: FinishReason | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    completion_tokens: int | None
+    label_logprobs: dict[str, float] | None = Field(description="natural logarithms at the sampling's temperature")
+    sampling: dict[str, Any] | None
+    error_message: str | None
+    sent_at: Instant | None
+    latency_ms: float | None = Field(description="as the worker waited")
+    queue_ms: float | None = Field(description="as the runtime reports it")
+    epoch_id: UUID = Field(description="the start of the runtime that answered")
+
+
+class ResultDetail(BaseModel):
+    """One item with all that is known about it, whatever its job's state."""
+
+    custom_id: str
+    seq: int
+    status: ItemStatus | Literal["queued", "running"]
+    verdict: ItemVerdict | None
+    error: ItemFailure | None
+    usage: Usage
+    item: Comparison = Field(description="exactly as sent")
+    opinions: list[dict[str, Any]] = Field(description="also those of a failed item")
+    traces: list[Trace]

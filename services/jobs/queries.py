@@ -1,0 +1,165 @@
+"""Reading jobs: their state with live counts, and lists of them.
+
+Guarantee: every query names the tenant; another tenant's job is not there. Counts always sum to the total, since they
+come out of one statement.
+"""
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, RowMapping, text
+
+from services.contract.jobs import Counts, Job, JobSettings, Progress, Usage
+from services.contract.webhooks import Callback
+from services.foundation.errors import NotFound
+from services.foundation.identifiers import shown
+from services.vocabulary import JobKind, JobStatus, Priority
+
+# The job's own numbers are those of its ended chunks; open chunks hold the rest.
+LIVE = """
+    SELECT job.*, now() AS now, open.running,
+           job.succeeded + open.succeeded AS live_succeeded, job.failed + open.failed AS live_failed,
+           job.calls + open.calls AS live_calls, job.prompt_tokens + open.prompt_tokens AS live_prompt_tokens,
+           job.cached_tokens + open.cached_tokens AS live_cached_tokens,
+           job.completion_tokens + open.completion_tokens AS live_completion_tokens
+    FROM job CROSS JOIN LATERAL (
+        SELECT coalesce(sum(end_seq - first_seq - succeeded - failed) FILTER (WHERE state = 'running'), 0) AS running,
+               coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed,
+               coalesce(sum(calls), 0) AS calls, coalesce(sum(prompt_tokens), 0) AS prompt_tokens,
+               coalesce(sum(cached_tokens), 0) AS cached_tokens,
+               coalesce(sum(completion_tokens), 0) AS completion_tokens
+        FROM chunk WHERE chunk.job_id = job.id AND chunk.state IN ('queued', 'running')
+    ) AS open
+"""
+ONE = text(f"{LIVE} WHERE job.tenant_id = :tenant_id AND job.id = :job_id")
+PAGE = text(
+    f"""
+    {LIVE} WHERE job.tenant_id = :tenant_id AND job.id < :before
+    AND (cast(:status AS text) IS NULL OR job.status = :status)
+    ORDER BY job.id DESC LIMIT :limit
+    """
+)
+LAST_ID = UUID(int=(1 << 128) - 1)
+
+POLL_SOONEST = 1
+POLL_LATEST = 60
+
+
+class JobView:
+    """A job as it stood at one moment."""
+
+    def __init__(self, row: RowMapping) -> None:
+        self._row = row
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing about the job will change any more."""
+        return self._row["ended_at"] is not None
+
+    @property
+    def day(self) -> date:
+        """The day (UTC) on which it was made: where its traces are."""
+        day: date = self._row["day"]
+        return day
+
+    @property
+    def etag(self) -> str:
+        """A weak entity tag: another one whenever a caller could see another job."""
+        row = self._row
+        return f'W/"{row["version"]}.{row["live_succeeded"] + row["live_failed"]}.{row["running"]}.{row["live_calls"]}"'
+
+    @property
+    def retry_after(self) -> int | None:
+        """Seconds after which it is worth asking again: a tenth of what is still to do. None when the job has ended."""
+        if self.ended:
+            return None
+        per_second, _ = self._pace()
+        left = self._row["total"] - self._done
+        return POLL_SOONEST if not per_second else int(min(max(POLL_SOONEST, left / per_second / 10), POLL_LATEST))
+
+    def as_json(self) -> str:
+        """The job (`contract.jobs.Job`) as JSON text, its metadata exactly as sent."""
+        body = self._model().model_dump_json(exclude={"metadata"})
+        return f'{body[:-1]},"metadata":{self._row["metadata_json"]}}}'
+
+    @property
+    def _done(self) -> int:
+        row = self._row
+        return int(row["live_succeeded"] + row["live_failed"] + row["cancelled"] + row["expired"])
+
+    def _pace(self) -> tuple[float | None, datetime | None]:
+        """Items a second since the start, and when none will be left."""
+        row = self._row
+        heard = row["live_succeeded"] + row["live_failed"]
+        if row["started_at"] is None or not heard:
+            return None, None
+        seconds = ((row["ended_at"] or row["now"]) - row["started_at"]) / timedelta(seconds=1)
+        per_second = float(heard) / max(seconds, 0.001)
+        if self.ended:
+            return per_second, None
+        return per_second, row["now"] + timedelta(seconds=(row["total"] - self._done) / per_second)
+
+    def _model(self) -> Job:
+        row = self._row
+        per_second, eta = self._pace()
+        callback = row["callback"]
+        return Job(
+            id=shown("job", row["id"]),
+            kind=JobKind(row["kind"]),
+            status=JobStatus(row["status"]),
+            name=row["name"],
+            judges=row["judges"],
+            priority=Priority(row["priority"]).name.lower(),
+            options=JobSettings.model_validate_json(row["settings"]),
+            counts=Counts(
+                total=row["total"],
+                queued=row["total"] - self._done - row["running"],
+                running=row["running"],
+                succeeded=row["live_succeeded"],
+                failed=row["live_failed"],
+                cancelled=row["cancelled"],
+                expired=row["expired"],
+            ),
+            usage=Usage(
+                calls=row["live_calls"],
+                prompt_tokens=row["live_prompt_tokens"],
+                cached_tokens=row["live_cached_tokens"],
+                completion_tokens=row["live_completion_tokens"],
+            ),
+            progress=Progress(
+                done=self._done, per_second=None if per_second is None else round(per_second, 3), eta=eta
+            ),
+            version=row["version"],
+            created_at=row["created_at"],
+            started_at=row["started_at"],
+            cancelling_at=row["cancelling_at"],
+            ended_at=row["ended_at"],
+            deadline=row["deadline"],
+            callback=Callback.model_validate_json(callback) if callback else None,
+            metadata={},
+        )
+
+
+def load_job(connection: Connection, tenant_id: UUID, job_id: UUID) -> JobView:
+    """One job. Raises NotFound, also for another tenant's."""
+    row = connection.execute(ONE, {"tenant_id": tenant_id, "job_id": job_id}).mappings().first()
+    if row is None:
+        raise NotFound("there is no such job")
+    return JobView(row)
+
+
+def list_jobs(
+    connection: Connection, tenant_id: UUID, limit: int, after: UUID | None = None, status: JobStatus | None = None
+) -> tuple[Sequence[JobView], UUID | None]:
+    """Up to `limit` jobs, newest first, older than the job `after`; and the last one's id when there are more."""
+    bound: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "before": after or LAST_ID,
+        "status": status,
+        "limit": limit + 1,
+    }
+    rows = connection.execute(PAGE, bound).mappings().all()
+    more = len(rows) > limit
+    return [JobView(row) for row in rows[:limit]], rows[limit - 1]["id"] if more else None

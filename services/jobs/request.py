@@ -1,0 +1,248 @@
+"""Reading a job's settings, and the items of a JSON body, as they were sent.
+
+Guarantee: nothing is guessed. A body that is not JSON is Malformed; every other fault is listed with its pointer.
+Metadata and items are kept as the very text that was sent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from services.contract.jobs import MOST_INLINE_ITEMS, JobRequest, JobSettings, Options, Sampling, SamplingOptions
+from services.foundation.errors import Fault, Invalid, Malformed, Misconfigured, NoItems
+from services.foundation.fleet import Fleet, FleetModel
+from services.foundation.jsontext import escaped
+from services.jobs.intake import MOST_HEARD, NESTED, Inline, Item, ItemReader
+from services.jobs.strictjson import DEEPEST, JsonError, StrictReader, blank_end, pointer_to, too_deep
+from services.vocabulary import Decide, JobKind, Mode, OnConflict, Orders, Priority
+
+LARGEST_METADATA = 16 << 10  # bytes of its JSON text
+MOST_FAULTS = 100  # that are listed; all are counted
+CODES = {"extra_forbidden": "unknown_field", "missing": "missing_field"}
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job to submit, checked against the fleet. Without a `deadline` it gets the default one."""
+
+    kind: JobKind
+    judge: str
+    settings: JobSettings
+    name: str | None
+    metadata: str
+    callback: str | None
+    priority: Priority
+    deadline: datetime | None
+
+
+def read_job(body: bytes, fleet: Fleet) -> Submission:
+    """The job of an upload: a body without items. Raises Malformed, Invalid."""
+    members, _ = _members(body)
+    return _submission(members, fleet)
+
+
+def read_job_with_items(body: bytes, fleet: Fleet) -> tuple[Submission, Inline]:
+    """A job that holds its items, faulty ones among them. Raises Malformed, Invalid, NoItems."""
+    members, items = _members(body)
+    if items is None:
+        given = members.pop("items", None)
+        fault = Fault("invalid_value", "/items", "items is a list") if given else MISSING_ITEMS
+        raise Invalid("the job has no list of items", [fault])
+    submission = _submission(members, fleet)
+    if not items.read:
+        raise NoItems("the job has no items")
+    return submission, items
+
+
+def check_fleet(fleet: Fleet) -> None:
+    """Raises Misconfigured when a model's default options are none."""
+    for model in fleet.models.values():
+        try:
+            Options.model_validate(model.options)
+        except ValidationError as error:
+            raise Misconfigured(f"the options of the model {model.name} are wrong: {error}") from error
+
+
+def default_mode(model: FleetModel) -> Mode:
+    """The mode of a job that names none."""
+    return Options.model_validate(model.options).mode or Mode.REASON
+
+
+def resolve(options: Options, model: FleetModel) -> JobSettings:
+    """Every option: the job's own, else the model's default, else the system's."""
+    fallback = Options.model_validate(model.options)
+
+    def pick(name: str, default: Any) -> Any:
+        for given in (options, fallback):
+            if (value := getattr(given, name)) is not None:
+                return value
+        return default
+
+    sampling = {**model.sampling.model_dump(), **_given(fallback.sampling), **_given(options.sampling)}
+    mode = pick("mode", Mode.REASON)
+    stopping = options if "early_stop" in options.model_fields_set else fallback
+    return JobSettings(
+        orders=pick("orders", Orders.BOTH),
+        samples=pick("samples", 1),
+        mode=mode,
+        decide=pick("decide", Decide.SOFT if mode is Mode.DIRECT else Decide.VOTE),
+        forced_verdict=pick("forced_verdict", True),
+        early_stop=stopping.early_stop,
+        on_conflict=pick("on_conflict", OnConflict.TIE),
+        tie_margin=pick("tie_margin", 0.0),
+        reading=pick("reading", "strict"),
+        sampling=Sampling(**sampling),
+    )
+
+
+MISSING_ITEMS = Fault("missing_field", "/items", "a job needs items")
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    value: Any
+    text: str
+
+
+def _members(body: bytes) -> tuple[dict[str, _Member], Inline | None]:
+    """The members of the object that `body` is, and its `items` where that is a list."""
+    try:
+        text = body.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8: {error.reason} at byte {error.start + 1}"
+        raise Malformed("the body is not UTF-8", [Fault("invalid_utf8", "", message)]) from None
+    try:
+        return _Walk(text).members()
+    except JsonError as error:
+        fault = Fault(error.code, error.pointer, error.message)
+        if error.code == "invalid_json":
+            raise Malformed("the body is not JSON", [fault]) from None
+        raise Invalid("the body cannot be used", [fault]) from None
+    except RecursionError:
+        raise Invalid("the body cannot be used", [Fault("invalid_value", "", NESTED)]) from None
+
+
+class _Walk:
+    """Goes through the top of a body by hand, so that every member's own text is known."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._json = StrictReader()
+        self._reader = ItemReader(MOST_HEARD)
+        self._at = 0
+
+    def members(self) -> tuple[dict[str, _Member], Inline | None]:
+        members: dict[str, _Member] = {}
+        items: Inline | None = None
+        if self._next() != "{":
+            self._json.document(self._text)
+            raise JsonError("not_an_object", "", "the body is a JSON object")
+        self._at += 1
+        more = self._next() != "}"
+        while more:
+            if self._next() != '"':
+                raise self._expected("a key")
+            key = self._value("").value
+            if key in members or (key == "items" and items is not None):
+                raise JsonError("invalid_json", "", "a key stands twice in the body")
+            self._take(":")
+            if key == "items" and self._next() == "[":
+                items = self._items()
+            else:
+                self._next()
+                members[key] = self._value(pointer_to(key))
+            if more := self._next() == ",":
+                self._at += 1
+        self._take("}")
+        if self._next():
+            raise self._expected("nothing more")
+        return members, items
+
+    def _items(self) -> Inline:
+        read: list[Item | Fault] = []
+        self._at += 1
+        more = self._next() != "]"
+        while more:
+            if len(read) == MOST_INLINE_ITEMS:
+                message = f"a body holds at most {MOST_INLINE_ITEMS} items; an upload may hold more"
+                raise JsonError("too_many_items", "/items", message)
+            self._next()
+            start = self._at
+            value, self._at, infinite = self._json.scan(self._text, start)
+            if infinite:
+                read.append(Fault(infinite.code, pointer_to("items", len(read)) + infinite.pointer, infinite.message))
+            else:
+                read.append(self._reader.element(len(read), self._text[start : self._at], value))
+            if more := self._next() == ",":
+                self._at += 1
+        self._take("]")
+        return Inline(read)
+
+    def _value(self, pointer: str) -> _Member:
+        start = self._at
+        value, self._at, infinite = self._json.scan(self._text, start)
+        if infinite:
+            raise JsonError(infinite.code, pointer + infinite.pointer, infinite.message)
+        return _Member(value, self._text[start : self._at])
+
+    def _next(self) -> str:
+        """The next character that is not white space, nothing at the end."""
+        self._at = blank_end(self._text, self._at)
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, character: str) -> None:
+        if self._next() != character:
+            raise self._expected(repr(character))
+        self._at += 1
+
+    def _expected(self, what: str) -> JsonError:
+        return JsonError("invalid_json", "", f"expected {what} at character {self._at + 1}")
+
+
+def _submission(members: Mapping[str, _Member], fleet: Fleet) -> Submission:
+    try:
+        request = JobRequest.model_validate({key: member.value for key, member in members.items()})
+    except ValidationError as error:
+        raise Invalid("the job cannot be accepted", _faults(error), error.error_count()) from None
+    faults: list[Fault] = []
+    judge = request.judges[0]
+    model = fleet.models.get(judge)
+    if model is None:
+        known = ", ".join(sorted(fleet.models))
+        faults.append(Fault("unknown_model", "/judges/0", f"the fleet has no such model; it has {known}"))
+    metadata = members["metadata"].text if request.metadata is not None else "{}"
+    if len(metadata.encode()) > LARGEST_METADATA:
+        faults.append(Fault("too_large", "/metadata", f"metadata is larger than {LARGEST_METADATA} bytes"))
+    elif too_deep(request.metadata, DEEPEST - 1):
+        faults.append(Fault("invalid_value", "/metadata", NESTED))
+    if faults or model is None:
+        raise Invalid("the job cannot be accepted", faults)
+    callback = request.callback
+    return Submission(
+        kind=request.kind,
+        judge=judge,
+        settings=resolve(request.options or Options(), model),
+        name=request.name,
+        metadata=metadata,
+        callback=escaped(callback.model_dump(mode="json")) if callback else None,
+        priority=Priority[(request.priority or "standard").upper()],
+        deadline=request.deadline,
+    )
+
+
+def _faults(error: ValidationError) -> list[Fault]:
+    return [
+        Fault(
+            CODES.get(wrong["type"], "invalid_value"),
+            pointer_to(*wrong["loc"]),
+            wrong["msg"].removeprefix("Value error, "),
+        )
+        for wrong in error.errors(include_url=False, include_context=False, include_input=False)[:MOST_FAULTS]
+    ]
+
+
+def _given(sampling: SamplingOptions | None) -> dict[str, Any]:
+    return sampling.model_dump(exclude_none=True) if sampling else {}
