@@ -61,7 +61,7 @@ class ClusteredMean:
 
 
 def proportion(count: float, n: int) -> Proportion:
-    """A rate with Wilson's score interval (Wilson 1927) for n independent trials. ValueError if count is not in [0, n]."""
+    """A rate with Wilson's score interval (1927), for n independent trials. ValueError unless 0 <= count <= n."""
     if not 0 <= count <= n:
         raise ValueError(f"{count} of {n} is no proportion")
     if n == 0:
