@@ -4,11 +4,11 @@ Guarantee: every rate stands beside its count and its denominator; a rate over n
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.contract.jobs import Instant
 from services.foundation.jsontext import escaped
 from services.vocabulary import Decide, ItemError, JobStatus, Mode, Orders
 
@@ -131,9 +131,9 @@ class ReportedJob(ReportPart):
     orders: Orders
     samples: int
     decide: Decide
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
+    created_at: Instant
+    started_at: Instant | None
+    ended_at: Instant | None
 
 
 class Note(ReportPart):

@@ -54,7 +54,7 @@ class ItemRow:
     completion_tokens: int
 
 
-def item_row(verdict: Mapping[str, Any], facets: str, opinion: Mapping[str, Any] | None) -> ItemRow:
+def item_row(verdict: Mapping[Any, Any], facets: str, opinion: Mapping[str, Any] | None) -> ItemRow:
     """A row out of what is stored: the verdict's columns, the item's facets (JSON text), the opinion's JSON object."""
     said = json.loads(facets)
     heard = opinion or {}

@@ -1,0 +1,66 @@
+"""Reading what a report is made of.
+
+Guarantee: the tenant is named, so another tenant's job is not there. Items come out of one snapshot through a
+server-side cursor, without their texts: memory does not grow with the job.
+"""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from services.contract.jobs import JobSettings
+from services.contract.reports import Report, ReportedJob
+from services.foundation.database import transaction
+from services.foundation.errors import NotFound
+from services.foundation.identifiers import shown
+from services.reports.build import ItemRow, build, item_row
+
+JOB = text(
+    """
+    SELECT id, name, status, judges, settings, total, created_at, started_at, ended_at FROM job
+    WHERE tenant_id = :tenant_id AND id = :job_id
+    """
+)
+HEARD = text(
+    """
+    SELECT verdict.seq, verdict.status, verdict.winner, verdict.error_code, verdict.calls, verdict.prompt_tokens,
+           verdict.cached_tokens, verdict.completion_tokens, item.facets, opinion.body
+    FROM verdict
+    JOIN item ON item.job_id = verdict.job_id AND item.seq = verdict.seq
+    LEFT JOIN opinion ON opinion.job_id = verdict.job_id AND opinion.seq = verdict.seq AND opinion.judge = :judge
+    WHERE verdict.job_id = :job_id ORDER BY verdict.seq
+    """
+)
+FETCH = 2_000
+
+
+def report(engine: Engine, tenant_id: UUID, job_id: UUID) -> Report:
+    """The report of a job over the items heard so far. Raises NotFound, also for another tenant's job."""
+    with transaction(engine) as connection:
+        job = connection.execute(JOB, {"tenant_id": tenant_id, "job_id": job_id}).mappings().first()
+    if job is None:
+        raise NotFound("there is no such job")
+    settings = JobSettings.model_validate_json(job["settings"])
+    reported = ReportedJob(
+        id=shown("job", job_id),
+        name=job["name"],
+        status=job["status"],
+        judges=tuple(job["judges"]),
+        mode=settings.mode,
+        orders=settings.orders,
+        samples=settings.samples,
+        decide=settings.decide,
+        created_at=job["created_at"],
+        started_at=job["started_at"],
+        ended_at=job["ended_at"],
+    )
+    return build(reported, job["total"], _heard(engine, job_id, job["judges"][0]))
+
+
+def _heard(engine: Engine, job_id: UUID, judge: str) -> Iterator[ItemRow]:
+    """The heard items by `seq`. The transaction ends with the last one, before any statistics are worked out."""
+    with transaction(engine) as connection:
+        rows = connection.execute(HEARD, {"job_id": job_id, "judge": judge}, execution_options={"yield_per": FETCH})
+        for row in rows.mappings():
+            yield item_row(row, row["facets"], row["body"])
