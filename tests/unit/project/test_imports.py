@@ -2,6 +2,8 @@
 
 import configparser
 import importlib
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +31,7 @@ PLANTS = [
     ("flask", "workers/planted.py", "from flask import Flask"),
     ("celery", "services/jobs/planted.py", "from celery import Celery"),
     ("celery", "api/planted.py", "import kombu"),
+    ("celery", "services/foundation/planted.py", "import celery"),
     ("aiohttp", "services/jobs/planted.py", "import aiohttp"),
     ("aiohttp", "embedded/planted.py", "import aiohttp"),
     ("sglang", "workers/runtime/planted.py", "import sglang"),
@@ -54,11 +57,11 @@ def tree(tmp_path: Path) -> Path:
 
 def broken(tree: Path) -> set[str]:
     """The names of the contracts that the code in `tree` breaks."""
-    command = Path(sys.executable).with_name("lint-imports")
-    run = subprocess.run([command, "--no-cache"], cwd=tree, capture_output=True, text=True, check=False)
-    assert "Contracts:" in run.stdout, run.stdout + run.stderr
-    verdicts = [line.rsplit(" ", 1) for line in run.stdout.splitlines() if line.endswith((" KEPT", " BROKEN"))]
-    assert verdicts
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
+    wide = {**os.environ, "COLUMNS": "300"}  # a verdict stays on the line of its contract
+    run = subprocess.run(command, cwd=tree, env=wide, capture_output=True, text=True, check=False)
+    verdicts = re.findall(r"^(.+) (KEPT|BROKEN)(?: \(.*\))?$", run.stdout, re.M)
+    assert verdicts, run.stdout + run.stderr
     return {name for name, verdict in verdicts if verdict == "BROKEN"}
 
 
