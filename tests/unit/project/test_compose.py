@@ -11,6 +11,7 @@ import yaml
 
 from services.foundation.fleet import Fleet, load_fleet
 from services.foundation.settings import SECRETS, Settings
+from services.jobs.request import check_fleet
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -61,6 +62,17 @@ def test_every_model_of_the_fleet_has_a_worker_with_its_gpus(compose: dict[str, 
             (device,) = service["deploy"]["resources"]["reservations"]["devices"]
             devices[name] = len(device["device_ids"])
     assert devices == {name: model.gpus for name, model in fleet.models.items()}
+
+
+def test_the_api_starts_with_this_fleet(fleet: Fleet) -> None:
+    check_fleet(fleet)
+
+
+def test_the_fleet_names_the_interpreter_that_the_image_makes(fleet: Fleet) -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    for model in fleet.models.values():
+        assert model.python is not None
+        assert f"> {model.python} " in dockerfile
 
 
 def test_workers_that_start_by_default_share_no_gpu(compose: dict[str, Any]) -> None:
