@@ -50,14 +50,7 @@ def hear_text(protocol: JudgeProtocol, completion: Completion, rule: ReadingRule
     """An answer in the judge's own words. `seed` takes the published loose rule's answer wherever it has one."""
     reading = protocol.read(completion.text, completion.finish_reason)
     if rule == "seed" and reading.seed_verdict and reading.outcome is not Outcome.ABORTED:
-        reading = replace(
-            reading,
-            outcome=Outcome.DECIDED,
-            winner=reading.seed_verdict,
-            rule="seed_verdict",
-            flags=frozenset(),
-            span=None,
-        )
+        reading = replace(reading, outcome=Outcome.DECIDED, winner=reading.seed_verdict, rule="seed_verdict", span=None)
     return _heard(reading, None, completion)
 
 

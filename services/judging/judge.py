@@ -56,7 +56,7 @@ class Judge:
         renderer = Renderer(tokenizer, vocabulary_size)
         if family.verdict is not None:
             renderer.opening(family.verdict)  # labels that cannot be told apart are a fault of the fleet: found now
-        sampling = overridden(family.sampling, model.sampling.model_dump(exclude_none=True))
+        sampling = overridden(family.sampling, model.sampling.model_dump())
         return cls(model.name, family, renderer, sampling, min(context_length, model.context_length))
 
     def questions(self, calls: Sequence[tuple[Hearing, CallKey]], sampling: Sampling) -> list[Question]:
@@ -82,5 +82,5 @@ class Judge:
 
 
 def overridden(sampling: Sampling, changes: Mapping[str, Any]) -> Sampling:
-    """`sampling` with some of its values replaced."""
-    return replace(sampling, **changes)
+    """`sampling` with those of its values replaced that `changes` gives; None leaves a value as it is."""
+    return replace(sampling, **{name: value for name, value in changes.items() if value is not None})

@@ -1,20 +1,21 @@
 """Prompts as token ids, parameterised like SQL: what a caller wrote can never become a control token.
 
-Guarantee: the ids hold exactly the control tokens of the chat template itself, whatever the messages contain. Where no
-message holds the spelling of one, they equal the tokenizer's own `apply_chat_template(tokenize=True)`. Every id lies
-inside the model's vocabulary.
+Guarantee: the ids hold exactly the added tokens that the chat template itself writes, whatever the messages contain.
+Where no message spells one, they equal the tokenizer's own `apply_chat_template(tokenize=True)`. Every id lies inside
+the model's vocabulary: one outside it kills an SGLang server.
 
 How: in every message the spellings of added tokens, and its first and last character, give way to sentinels; the chat
 template renders the rest, so that its own trimming applies; the result is split at the added tokens, which are all the
-template's now; the sentinels turn back; and each fragment is encoded by a copy of the tokenizer that knows no added token.
-(`split_special_tokens` is not enough: it leaves added tokens alive that are not special, such as Qwen3's `</think>`.)
+template's now; the sentinels turn back; each fragment is encoded by a copy of the tokenizer that knows no added token.
+(The tokenizer's `split_special_tokens` leaves added tokens alive that are not special, such as Qwen3's `</think>`.)
 """
 
+import json
 import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from json import dumps, loads
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
@@ -27,5 +28,166 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_THINKING = ("<think>", "</think>")
 _PROBE = (Message("user", "Is it so?\nWhich of the two, then: A or B?"),)
+
+
+class UnsupportedTokenizer(Misconfigured):
+    """The guarantees above, or a forced verdict, cannot be had with this tokenizer."""
+
+    code = "unsupported_tokenizer"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered conversation. `text` is what `ids` spell; lone surrogates stand in it as U+FFFD."""
+
+    ids: list[int]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a forced verdict adds to a prompt's ids, and the tokens that may follow."""
+
+    ids: list[int]
+    labels: tuple[Label, ...]
+
+
+class Renderer:
+    """Renders the prompts of one model. Safe to share between threads."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerFast", vocabulary_size: int) -> None:
+        """`vocabulary_size` is the model's own: rows of its embedding, not entries of the tokenizer.
+
+        Raises UnsupportedTokenizer.
+        """
+        added = tokenizer.added_tokens_decoder
+        self._template = tokenizer
+        self._vocabulary_size = vocabulary_size
+        self._ids = {token.content: number for number, token in added.items()}
+        self._takes_before = {token.content for token in added.values() if token.lstrip}
+        self._takes_after = {token.content for token in added.values() if token.rstrip}
+        self._added = _any_of(self._ids)
+        self._thinking = _any_of({"<think>", "</think>"} & self._ids.keys())
+        self._plain = _without_added_tokens(tokenizer.backend_tokenizer)
+        self._prove()
+
+    def render(self, messages: Sequence[Message]) -> Prompt:
+        """One conversation, ready for the judge's answer."""
+        return self.render_many([messages])[0]
+
+    def render_many(self, conversations: Iterable[Sequence[Message]]) -> list[Prompt]:
+        """Many conversations, their texts tokenised in one go. All contents are taken for hostile."""
+        sentinels = _Sentinels()
+        rendered = []
+        for messages in conversations:
+            hidden = [{"role": turn.role, "content": self._hide(turn.content, sentinels)} for turn in messages]
+            text = self._template.apply_chat_template(hidden, tokenize=False, add_generation_prompt=True)
+            assert isinstance(text, str)
+            # An alternation of fragments and added tokens that begins and ends with a fragment.
+            pieces = self._added.split(text)
+            pieces[::2] = map(sentinels.reveal, pieces[::2])
+            rendered.append(pieces)
+        ids = self._encode(rendered)
+        return [Prompt(i, "".join(pieces)) for i, pieces in zip(ids, rendered, strict=True)]
+
+    def opening(self, form: VerdictForm, written_before: str = "") -> Opening:
+        """What is written between a prompt and a forced verdict: the judge's own text so far, if any, then the opening.
+
+        Where a tokenizer joins the opening's end to a label (`>A` is one token for Qwen's), the join is left to the
+        label. In the judge's own text thinking tags are control tokens, as they are for the reading; nothing else is.
+        Raises UnsupportedTokenizer when two labels begin with the same token.
+        """
+        before = _SURROGATE.sub("\ufffd", written_before)
+        spellings = self._encode([self._thinking.split(before + form.opening + label) for label in form.labels])
+        common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*spellings, strict=False)))
+        first = [ids[common] for ids in spellings if len(ids) > common]
+        if len(set(first)) < len(form.labels):
+            raise UnsupportedTokenizer(f"the labels {' and '.join(form.labels)} begin with the same token")
+        named = zip(form.labels, first, strict=True)
+        labels = tuple(
+            Label(name, token, self._plain.decode([token], skip_special_tokens=False)) for name, token in named
+        )
+        return Opening(spellings[0][:common], labels)
+
+    def _hide(self, text: str, sentinels: "_Sentinels") -> str:
+        """The text with every spelling of an added token hidden, and both ends, so that none forms across them."""
+        text = _SURROGATE.sub("\ufffd", text)
+        core = text.strip()
+        if not core:
+            return text
+        begin = text.index(core)
+        middle = self._added.sub(lambda token: sentinels.hide(token[0]), core[1:-1])
+        last = sentinels.hide(core[-1]) if len(core) > 1 else ""
+        return text[:begin] + sentinels.hide(core[0]) + middle + last + text[begin + len(core) :]
+
+    def _encode(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
+        """The ids of texts given as alternations of fragments and added tokens. Raises UnsupportedTokenizer."""
+        fragments = []
+        for pieces in texts:
+            for i in range(0, len(pieces), 2):
+                fragment = pieces[i]
+                if i and pieces[i - 1] in self._takes_after:
+                    fragment = fragment.lstrip()
+                if i + 1 < len(pieces) and pieces[i + 1] in self._takes_before:
+                    fragment = fragment.rstrip()
+                fragments.append(fragment)
+        encoded = iter(self._plain.encode_batch_fast(fragments, add_special_tokens=False))
+        result = []
+        for pieces in texts:
+            ids: list[int] = []
+            for i, piece in enumerate(pieces):
+                if i % 2:
+                    ids.append(self._ids[piece])
+                else:
+                    ids += next(encoded).ids
+            if max(ids, default=0) >= self._vocabulary_size:
+                raise UnsupportedTokenizer(
+                    f"the token {max(ids)} lies outside the model's vocabulary of {self._vocabulary_size}"
+                )
+            result.append(ids)
+        return result
+
+    def _prove(self) -> None:
+        """Try the guarantees on this very tokenizer, once. Raises UnsupportedTokenizer."""
+        numbers = set(self._ids.values())
+        for spelling in self._ids:
+            if not numbers.isdisjoint(self._plain.encode(spelling, add_special_tokens=False).ids):
+                raise UnsupportedTokenizer(f"the plain text {spelling} becomes a control token")
+        probe = [{"role": turn.role, "content": turn.content} for turn in _PROBE]
+        expected = self._template.apply_chat_template(probe, add_generation_prompt=True, return_dict=False)
+        if self.render(_PROBE).ids != expected:
+            raise UnsupportedTokenizer("this tokenizer's chat template cannot be rendered in fragments")
+
+
+class _Sentinels:
+    """Stand-ins for strings: private-use characters, drawn at random so that no caller can forge one."""
+
+    def __init__(self) -> None:
+        self._nonce = "".join(chr(0xE000 + secrets.randbelow(0x1900)) for _ in range(8))
+        self._stand_in = re.compile(f"{self._nonce}(.)", re.DOTALL)
+        self._numbers: dict[str, int] = {}
+        self._originals: list[str] = []
+
+    def hide(self, original: str) -> str:
+        if original not in self._numbers:
+            self._numbers[original] = len(self._originals)
+            self._originals.append(original)
+        return self._nonce + chr(0xF0000 + self._numbers[original])
+
+    def reveal(self, text: str) -> str:
+        return self._stand_in.sub(lambda match: self._originals[ord(match[1]) - 0xF0000], text)
+
+
+def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    copy = json.loads(tokenizer.to_str()) | {"added_tokens": [], "truncation": None, "padding": None}
+    if copy["model"]["type"] == "BPE":
+        # The token for unknown characters is an added token too: a caller could write it by a character.
+        copy["model"]["unk_token"] = None
+    return Tokenizer.from_str(json.dumps(copy))
+
+
+def _any_of(spellings: Iterable[str]) -> re.Pattern[str]:
+    """Any of these strings, the longest where several begin; nothing when there are none."""
+    longest_first = sorted(spellings, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from services.vocabulary import FinishReason, Flag, Outcome, Winner
 
@@ -37,6 +38,18 @@ class Reading:
     span: tuple[int, int] | None = None
     seen: tuple[Seen, ...] = ()
     seed_verdict: Winner | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The reading as a trace keeps it. Spans stand for texts: the completion beside it holds them."""
+        return {
+            "outcome": self.outcome,
+            "winner": self.winner,
+            "rule": self.rule,
+            "flags": sorted(self.flags),
+            "span": self.span,
+            "seen": [{"span": seen.span, "valid": seen.valid} for seen in self.seen],
+            "seed_verdict": self.seed_verdict,
+        }
 
 
 # What may stand around a label: Unicode's White_Space, quotes, brackets and markdown emphasis. Neither zero-width
