@@ -1,0 +1,95 @@
+"""`python -m embedded`: install, run or try the whole service on this machine.
+
+Guarantee: SIGINT, SIGTERM and SIGHUP stop whatever was started, in order, and a second one does not cut that short.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from embedded.places import HOME
+from embedded.processes import EmbeddedError
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(BaseException):
+    """Someone asked this process to end."""
+
+
+def main(argv: list[str]) -> int:
+    """Run one command. Exit codes: 0 done, or stopped as asked; 1 a part failed; 2 usage."""
+    if argv[:1] == ["scripted"]:
+        from embedded.scripted.command import main as scripted  # noqa: PLC0415 - installing happens before there are libraries
+
+        return scripted(argv[1:])
+    given = _parser().parse_args(argv)
+    for number in _STOPPING:
+        signal.signal(number, _stop)
+    command: Callable[[argparse.Namespace], int] = given.run
+    try:
+        return command(given)
+    except Stopped:
+        return 0
+    except EmbeddedError as error:
+        print(f"embedded: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m embedded", description="The whole service on this machine.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    install = commands.add_parser("install", help="make an environment, and the models that run in it")
+    install.add_argument("environment", choices=["application", "sglang"])
+    install.set_defaults(run=_install)
+
+    for name, run, port, text in (
+        ("up", _up, 8000, "run the stack until Ctrl-C"),
+        ("demo", _demo, 0, "run the stack, judge the sample, show the report and stop"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--home", type=Path, default=HOME, help="where data, keys and logs are kept")
+        command.add_argument("--port", type=int, default=port, help="the API's port on 127.0.0.1; 0: a free one")
+        command.add_argument("--runtime", choices=["sglang", "scripted"], default="sglang", help="what answers calls")
+        command.add_argument("--fleet", type=Path, help="a fleet file instead of the embedded fleet")
+        command.set_defaults(run=run)
+
+    commands.add_parser("scripted", help="speak SGLang's HTTP by rule; `scripted --help` tells more")
+    return parser
+
+
+def _install(given: argparse.Namespace) -> int:
+    from embedded import environments, models  # noqa: PLC0415
+
+    if given.environment == "application":
+        environments.ensure_application()
+    else:
+        models.make("smollm2")
+        models.make("tiny-qwen3")
+    return 0
+
+
+def _up(given: argparse.Namespace) -> int:
+    from embedded.up import up  # noqa: PLC0415
+
+    return up(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted", fleet=given.fleet)
+
+
+def _demo(given: argparse.Namespace) -> int:
+    from embedded.demo import demo  # noqa: PLC0415
+
+    return demo(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted", fleet=given.fleet)
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    raise Stopped
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
