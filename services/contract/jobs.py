@@ -199,7 +199,7 @@ class Counts(BaseModel):
     expired: int
 
 
-class Usage(BaseModel):
+class TokenUsage(BaseModel):
     """What was spent."""
 
     calls: int
@@ -227,7 +227,7 @@ class Job(BaseModel):
     priority: PriorityName
     options: JobSettings
     counts: Counts
-    usage: Usage
+    usage: TokenUsage
     progress: Progress
     version: int
     created_at: Instant

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from services.contract.jobs import Comparison, Instant, Usage
+from services.contract.jobs import Comparison, Instant, TokenUsage
 from services.vocabulary import FinishReason, ItemError, ItemStatus, Order, Outcome, Stage, Winner
 
 
@@ -33,11 +33,14 @@ class Result(BaseModel):
     status: ItemStatus
     verdict: ItemVerdict | None = Field(description="of a succeeded item")
     error: ItemFailure | None = Field(description="of a failed item")
-    usage: Usage
+    usage: TokenUsage
 
 
 class ResultPage(BaseModel):
-    """A page of results in the order in which they ended; `next` is the `after` that goes on from here."""
+    """A page of results in the order in which they ended.
+
+    `next` is the `after` that goes on from here: null at the end of an ended job, and before a job's first result.
+    """
 
     data: list[Result]
     has_more: bool = Field(description="more results are there now; a running job may add others later")
@@ -81,7 +84,7 @@ class ResultDetail(BaseModel):
     status: ItemStatus | Literal["queued", "running"]
     verdict: ItemVerdict | None
     error: ItemFailure | None
-    usage: Usage
+    usage: TokenUsage
     item: Comparison = Field(description="exactly as sent")
     opinions: list[dict[str, Any]] = Field(description="also those of a failed item")
     traces: list[Trace]

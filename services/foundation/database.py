@@ -16,14 +16,19 @@ LOCK_TIMEOUT = "5s"
 
 
 def make_engine(url: str, name: str, pool_size: int | None = 8) -> Engine:
-    """An engine whose sessions call themselves `name` in pg_stat_activity. `pool_size` None keeps no connections."""
+    """An engine whose sessions call themselves `name` in pg_stat_activity. `pool_size` None keeps no connections.
+
+    Its errors never show bound values, which may be callers' texts.
+    """
     options = (
         f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION} -c lock_timeout={LOCK_TIMEOUT} -c timezone=UTC"
     )
     arguments = {"options": options, "application_name": name, "connect_timeout": 5, "keepalives_idle": 15}
     if pool_size is None:
-        return create_engine(url, poolclass=NullPool, connect_args=arguments)
-    return create_engine(url, pool_size=pool_size, max_overflow=4, pool_pre_ping=True, connect_args=arguments)
+        return create_engine(url, poolclass=NullPool, connect_args=arguments, hide_parameters=True)
+    return create_engine(
+        url, pool_size=pool_size, max_overflow=4, pool_pre_ping=True, connect_args=arguments, hide_parameters=True
+    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, text
 
-from services.contract.jobs import Counts, Job, JobSettings, Progress, Usage
+from services.contract.jobs import Counts, Job, JobSettings, Progress, TokenUsage
 from services.contract.webhooks import Callback
 from services.foundation.errors import NotFound
 from services.foundation.identifiers import shown
@@ -66,9 +66,9 @@ class JobView:
 
     @property
     def etag(self) -> str:
-        """A weak entity tag: another one whenever a caller could see another job."""
+        """A weak entity tag, unquoted: another one whenever a caller could see another job."""
         row = self._row
-        return f'W/"{row["version"]}.{row["live_succeeded"] + row["live_failed"]}.{row["running"]}.{row["live_calls"]}"'
+        return f"{row['version']}.{row['live_succeeded'] + row['live_failed']}.{row['running']}.{row['live_calls']}"
 
     @property
     def retry_after(self) -> int | None:
@@ -122,7 +122,7 @@ class JobView:
                 cancelled=row["cancelled"],
                 expired=row["expired"],
             ),
-            usage=Usage(
+            usage=TokenUsage(
                 calls=row["live_calls"],
                 prompt_tokens=row["live_prompt_tokens"],
                 cached_tokens=row["live_cached_tokens"],

@@ -152,13 +152,15 @@ def results_page(
     return Page([f"{_result(row)}}}" for row in rows], cursor, more)
 
 
-def stream_results(engine: Engine, tenant_id: UUID, job_id: UUID, status: ItemStatus | None = None) -> Iterator[str]:
-    """Every result that is there by the end of the reading, one JSON text each, page by page."""
-    cursor, more = START, True
+def stream_results(
+    engine: Engine, tenant_id: UUID, job_id: UUID, after: Cursor = START, status: ItemStatus | None = None
+) -> Iterator[Sequence[str]]:
+    """Every result after the cursor that is there by the end of the reading, page by page, one JSON text each."""
+    cursor, more = after, True
     while more:
         with transaction(engine) as connection:
             page = results_page(connection, tenant_id, job_id, STREAM_PAGE, cursor, status)
-        yield from page.lines
+        yield page.lines
         cursor, more = page.cursor, page.more
 
 
@@ -179,13 +181,13 @@ def one_result(connection: Connection, tenant_id: UUID, job_id: UUID, custom_id:
     return f'{_result(row)},"item":{row["input"]},"opinions":[{row["opinions"] or ""}],"traces":[{shown}]}}'
 
 
-def stream_traces(engine: Engine, tenant_id: UUID, job_id: UUID, day: date) -> Iterator[str]:
-    """Every trace of a job made on `day`, by item and call, one JSON text each (`contract.results.Trace`)."""
+def stream_traces(engine: Engine, tenant_id: UUID, job_id: UUID, day: date) -> Iterator[Sequence[str]]:
+    """Every trace of a job made on `day`, by item and call, page by page, one JSON text (`results.Trace`) each."""
     cursor = TraceCursor(-1)
     while True:
         with transaction(engine) as connection:
             rows = _traces(connection, tenant_id, job_id, day, after=cursor, last_seq=LAST_SEQ, limit=TRACE_PAGE)
-        yield from map(_trace, rows)
+        yield [_trace(row) for row in rows]
         if len(rows) < TRACE_PAGE:
             return
         last = rows[-1]

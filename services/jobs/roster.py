@@ -1,6 +1,7 @@
 """The roster: which models are served now, by whom, and what waits for them.
 
-Guarantee: every model of the fleet is listed, served or not; a worker counts while its lease lasts, on the database's clock.
+Guarantee: every model of the fleet is listed, served or not; a worker counts while its lease lasts, on the database's
+clock.
 """
 
 from sqlalchemy import Connection, RowMapping, text

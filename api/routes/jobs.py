@@ -1,0 +1,156 @@
+"""Submitting, listing, reading and cancelling jobs."""
+
+from http import HTTPStatus
+from typing import BinaryIO, cast
+
+from flask import Response, request
+from flask_openapi.blueprint import APIBlueprint
+
+from api import openapi
+from api.auth import authenticate, tenant_id
+from api.errors import InvalidMultipart, UnsupportedMediaType
+from api.routes.parameters import JobPath, JobsQuery, NoQuery
+from api.session import parts, session
+from api.uploads import received
+from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest
+from services.foundation.identifiers import shown
+from services.foundation.jsontext import escaped
+from services.jobs.cancel import cancel
+from services.jobs.intake import MOST_HEARD, ItemReader, Upload
+from services.jobs.queries import JobView, list_jobs, load_job
+from services.jobs.request import read_job, read_job_with_items
+from services.jobs.submit import Submitted, submit
+
+LARGEST_JSON = 64 << 20
+JSON = "application/json"
+FORM = "multipart/form-data"
+
+blueprint = APIBlueprint("jobs", __name__, url_prefix="/v1", abp_security=openapi.SECURED, abp_tags=[{"name": "jobs"}])
+blueprint.before_request(authenticate)
+
+FORM_SHAPE = {
+    "type": "object",
+    "required": ["job", "items"],
+    "properties": {
+        "job": openapi.schema(JobRequest),
+        "items": {"type": "string", "description": "NDJSON: one Comparison a line; Content-Encoding: gzip is allowed"},
+    },
+}
+
+
+@blueprint.post(
+    "/jobs",
+    operation_id="submit_job",
+    request_body={
+        "required": True,
+        "content": {JSON: {"schema": openapi.schema(InlineJobRequest)}, FORM: {"schema": FORM_SHAPE}},
+    },
+    responses=openapi.answers(
+        HTTPStatus.ACCEPTED,
+        "The job is in the queue",
+        {JSON: Job},
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    ),
+)
+def submit_job(query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
+    """Submit a job.
+
+    With its items in the body (up to 10,000), or as a multipart upload of `job` and `items` (up to 1,000,000 lines).
+    All items are accepted or none: a refusal lists what is wrong, the first 100 places.
+    """
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("a body is sent plain; the part items of an upload may be gzip")
+    if request.mimetype == JSON:
+        submitted = _submit_json()
+    elif request.mimetype == FORM:
+        submitted = _submit_form()
+    else:
+        raise UnsupportedMediaType(f"a job is sent as {JSON} or {FORM}")
+    at_hand = parts()
+    at_hand.metrics.submitted(submitted.model)
+    at_hand.bell.ring(submitted.model, submitted.chunks)
+    with session() as connection:
+        view = load_job(connection, tenant_id(), submitted.job_id)
+    response = _job(view, HTTPStatus.ACCEPTED)
+    response.headers["Location"] = f"/v1/jobs/{shown('job', submitted.job_id)}"
+    return response
+
+
+def _submit_json() -> Submitted:
+    at_hand = parts()
+    request.max_content_length = min(LARGEST_JSON, at_hand.settings.max_upload_bytes)
+    submission, items = read_job_with_items(request.get_data(cache=False), at_hand.fleet)
+    return submit(at_hand.engine, tenant_id(), submission, items)
+
+
+def _submit_form() -> Submitted:
+    at_hand = parts()
+    boundary = request.mimetype_params.get("boundary")
+    if not boundary:
+        raise InvalidMultipart("the form has no boundary")
+    largest = at_hand.settings.max_upload_bytes
+    request.max_content_length = largest
+    stream = cast(BinaryIO, request.stream)
+    with received(stream, boundary, largest, at_hand.settings.spool_dir) as upload:
+        submission = read_job(upload.job, at_hand.fleet)
+        items = Upload(upload.items, ItemReader(MOST_HEARD))
+        return submit(at_hand.engine, tenant_id(), submission, items)
+
+
+@blueprint.get(
+    "/jobs",
+    operation_id="list_jobs",
+    responses=openapi.answers(HTTPStatus.OK, "Jobs, newest first", {JSON: JobPage}),
+)
+def list_all(query: JobsQuery) -> Response:
+    """List jobs, newest first."""
+    with session() as connection:
+        views, last = list_jobs(connection, tenant_id(), query.limit, query.after_id, query.status)
+    tail = escaped({"has_more": last is not None, "next": shown("job", last) if last else None})
+    data = ",".join(view.as_json() for view in views)
+    return Response(f'{{"data":[{data}],{tail[1:]}', mimetype=JSON)
+
+
+@blueprint.get(
+    "/jobs/<job_id>",
+    operation_id="get_job",
+    responses=openapi.answers(HTTPStatus.OK, "The job as it stands", {JSON: Job}, HTTPStatus.NOT_FOUND),
+)
+def get_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
+    """Read a job.
+
+    `ETag` with `If-None-Match` answers 304 while nothing has changed; `Retry-After` says when to ask again.
+    """
+    with session() as connection:
+        view = load_job(connection, tenant_id(), path.id)
+    response = _job(view, HTTPStatus.OK)
+    response.make_conditional(request)
+    return response
+
+
+@blueprint.post(
+    "/jobs/<job_id>/cancel",
+    operation_id="cancel_job",
+    responses=openapi.answers(HTTPStatus.OK, "The job, cancelling or ended", {JSON: Job}, HTTPStatus.NOT_FOUND),
+)
+def cancel_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
+    """Cancel a job.
+
+    Queued work stops, running calls are aborted, finished results stay. An ended job is returned unchanged.
+    """
+    with session() as connection:
+        cancel(connection, tenant_id(), path.id, parts().settings.public_url)
+        view = load_job(connection, tenant_id(), path.id)
+    return _job(view, HTTPStatus.OK)
+
+
+def _job(view: JobView, status: HTTPStatus) -> Response:
+    response = Response(view.as_json(), status, mimetype=JSON)
+    response.set_etag(view.etag, weak=True)
+    response.headers["Cache-Control"] = "private, no-cache"
+    if (seconds := view.retry_after) is not None:
+        response.headers["Retry-After"] = str(seconds)
+    return response
