@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.contract import reports as wire
+from services.judging.opinion import Opinion
 from services.stats.agreement import agreement
 from services.stats.intervals import FEW_CLUSTERS, Interval, cluster_key, clustered_mean, proportion
 from services.stats.position import position
@@ -30,10 +31,7 @@ Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class ItemRow:
-    """One heard item: its verdict, what its caller said of it, and what its hearing came to.
-
-    `votes` counts valid answers by order and side, in the item's frame; `first_slot` those that named the first slot.
-    """
+    """One heard item: its verdict, what its caller said of it, and the opinion that was formed. None where none was."""
 
     seq: int
     status: ItemStatus
@@ -42,12 +40,7 @@ class ItemRow:
     label: Winner | None
     cluster: str | None
     systems: tuple[str | None, str | None]
-    votes: Mapping[Order, Mapping[Winner, int]]
-    first_slot: int
-    valid: int
-    invalid: int
-    forced: int
-    flags: frozenset[Flag]
+    opinion: Opinion | None
     calls: int
     prompt_tokens: int
     cached_tokens: int
@@ -57,7 +50,6 @@ class ItemRow:
 def item_row(verdict: Mapping[Any, Any], facets: str, opinion: Mapping[str, Any] | None) -> ItemRow:
     """A row out of what is stored: the verdict's columns, the item's facets (JSON text), the opinion's JSON object."""
     said = json.loads(facets)
-    heard = opinion or {}
     return ItemRow(
         seq=verdict["seq"],
         status=ItemStatus(verdict["status"]),
@@ -66,15 +58,7 @@ def item_row(verdict: Mapping[Any, Any], facets: str, opinion: Mapping[str, Any]
         label=Winner(said["label"]) if said.get("label") else None,
         cluster=said.get("cluster"),
         systems=tuple(said.get("systems") or (None, None)),
-        votes={
-            Order(order): {Winner(side): n for side, n in sides.items()}
-            for order, sides in heard.get("votes", {}).items()
-        },
-        first_slot=heard.get("first_slot", 0),
-        valid=heard.get("valid", 0),
-        invalid=heard.get("invalid", 0),
-        forced=heard.get("forced", 0),
-        flags=frozenset(Flag(flag) for flag in heard.get("flags", ())),
+        opinion=Opinion.from_json(opinion) if opinion else None,
         calls=verdict["calls"],
         prompt_tokens=verdict["prompt_tokens"],
         cached_tokens=verdict["cached_tokens"],
@@ -118,13 +102,6 @@ class _Tally:
             succeeded=row.status is ItemStatus.SUCCEEDED,
             labelled=row.label is not None,
             clustered=row.cluster is not None,
-            injection_suspected=Flag.INJECTION_SUSPECTED in row.flags,
-            conflicting=Flag.CONFLICTING in row.flags,
-            valid=row.valid,
-            samples=row.valid + row.invalid,
-            forced=row.forced,
-            first_slot=row.first_slot,
-            sided=sum(sides.get(Winner.A, 0) + sides.get(Winner.B, 0) for sides in row.votes.values()),
             calls=row.calls,
             prompt_tokens=row.prompt_tokens,
             cached_tokens=row.cached_tokens,
@@ -132,9 +109,7 @@ class _Tally:
         )
         if row.error is not None:
             self.errors[row.error] += 1
-        given, swapped = (_hard_answer(row.votes.get(order, {})) for order in (Order.AB, Order.BA))
-        if given is not None and swapped is not None:
-            self.orders[given, swapped] += 1
+        given, swapped = self._add_opinion(row.opinion) if row.opinion else (None, None)
         if row.winner is None:
             return
         verdict = ANSWERS.index(row.winner)
@@ -149,6 +124,23 @@ class _Tally:
         if given is not None and swapped is not None:
             for name, answer in (("given", given), ("swapped", swapped), ("verdict", verdict)):
                 self.compared[name][answer, label] += 1
+
+    def _add_opinion(self, opinion: Opinion) -> tuple[int | None, int | None]:
+        """Count how an item was heard. Returns the hard answers of the given and the swapped order, as indices."""
+        sides = opinion.votes.values()
+        self.counts.update(
+            injection_suspected=Flag.INJECTION_SUSPECTED in opinion.flags,
+            conflicting=Flag.CONFLICTING in opinion.flags,
+            valid=opinion.valid,
+            samples=opinion.valid + opinion.invalid,
+            forced=opinion.forced,
+            first_slot=opinion.first_slot,
+            sided=sum(votes.get(side, 0) for votes in sides for side in (Winner.A, Winner.B)),
+        )
+        given, swapped = (_hard_answer(opinion.votes.get(order, {})) for order in (Order.AB, Order.BA))
+        if given is not None and swapped is not None:
+            self.orders[given, swapped] += 1
+        return given, swapped
 
     def _number(self, system: str | None) -> int:
         if system is None:

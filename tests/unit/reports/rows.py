@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from services.contract.reports import ReportedJob
+from services.judging.opinion import Opinion
 from services.reports.build import ItemRow
 from services.vocabulary import Decide, ItemError, ItemStatus, JobStatus, Mode, Order, Orders, Winner
 
@@ -14,6 +15,7 @@ Votes = Mapping[Order, Mapping[Winner, int]]
 
 
 def job(**changes: Any) -> ReportedJob:
+    """A finished job in direct mode."""
     facts: dict[str, Any] = {
         "id": "job_1",
         "name": "nightly",
@@ -31,18 +33,21 @@ def job(**changes: Any) -> ReportedJob:
 
 
 def votes(given: Winner, swapped: Winner) -> Votes:
+    """One hard answer an order, in the item's frame."""
     return {Order.AB: {given: 1}, Order.BA: {swapped: 1}}
 
 
-def row(seq: int, winner: Winner | None = A, **changes: Any) -> ItemRow:
-    facts: dict[str, Any] = {
-        "status": ItemStatus.SUCCEEDED,
+def opinion(**changes: Any) -> Opinion:
+    """Of a judge that took the first slot both times."""
+    said: dict[str, Any] = {
+        "judge": "smollm2",
+        "winner": A,
+        "p_a": 0.6,
+        "consistent": False,
         "error": None,
-        "label": None,
-        "cluster": None,
-        "systems": (None, None),
-        "votes": votes(A, B),  # the first slot, both times
+        "votes": votes(A, B),
         "first_slot": 2,
+        "vote_entropy": 1.0,
         "valid": 2,
         "invalid": 0,
         "forced": 0,
@@ -51,10 +56,28 @@ def row(seq: int, winner: Winner | None = A, **changes: Any) -> ItemRow:
         "prompt_tokens": 100,
         "cached_tokens": 25,
         "completion_tokens": 2,
+        "latency_s": 0.5,
     }
-    return ItemRow(seq=seq, winner=winner, **facts | changes)
+    return Opinion(**said | changes)
+
+
+def row(seq: int, winner: Winner | None = A, said: Opinion | None = None, **changes: Any) -> ItemRow:
+    """A heard item; without `said`, with an opinion that fits."""
+    facts: dict[str, Any] = {
+        "status": ItemStatus.SUCCEEDED,
+        "error": None,
+        "label": None,
+        "cluster": None,
+        "systems": (None, None),
+        "calls": 2,
+        "prompt_tokens": 100,
+        "cached_tokens": 25,
+        "completion_tokens": 2,
+    }
+    return ItemRow(seq=seq, winner=winner, opinion=said or opinion(winner=winner), **facts | changes)
 
 
 def failed(seq: int, error: ItemError, **changes: Any) -> ItemRow:
-    heard = {"votes": {}, "first_slot": 0, "valid": 0, "invalid": 2}
-    return row(seq, None, status=ItemStatus.FAILED, error=error, **heard | changes)
+    """An item without one valid call."""
+    said = opinion(winner=None, p_a=None, consistent=None, error=error, votes={}, first_slot=0, valid=0, invalid=2)
+    return row(seq, None, said, status=ItemStatus.FAILED, error=error, **changes)

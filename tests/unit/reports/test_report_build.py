@@ -5,11 +5,10 @@ import json
 import pytest
 
 from services.contract.reports import Report
-from services.judging.opinion import Opinion
 from services.reports.build import MAX_SYSTEMS, ItemRow, build, item_row
 from services.stats.intervals import FEW_CLUSTERS
 from services.vocabulary import Flag, ItemError, ItemStatus, JobStatus, Order, Orders
-from tests.unit.reports.rows import TIE, A, B, failed, job, row, votes
+from tests.unit.reports.rows import TIE, A, B, failed, job, opinion, row, votes
 
 
 def codes(report: Report) -> set[str]:
@@ -55,7 +54,7 @@ def test_a_job_nobody_has_heard_yet_has_no_rates_either() -> None:
 
 
 def test_all_ties_are_a_rate_of_one_half_without_width() -> None:
-    report = build(job(), 40, [row(i, TIE, votes=votes(TIE, TIE), first_slot=0) for i in range(40)])
+    report = build(job(), 40, [row(i, TIE, opinion(votes=votes(TIE, TIE), first_slot=0)) for i in range(40)])
     a = report.sides["A"]
     assert (a.rate, a.ties, a.bootstrap) == (0.5, 40, a.bootstrap)
     assert a.bootstrap is not None
@@ -106,7 +105,9 @@ def test_both_orders_are_compared_with_one_order_over_the_same_items() -> None:
         row(3, B, label=B),
         row(4, A, label=B),
         row(5, A, label=None),
-        row(6, B, label=B, votes={Order.AB: {B: 1}}, first_slot=0),  # heard in one order: not in the comparison
+        row(
+            6, B, opinion(votes={Order.AB: {B: 1}}, first_slot=0), label=B
+        ),  # heard in one order: not in the comparison
         failed(7, ItemError.TRUNCATED, label=B),
     ]
     report = build(job(status=JobStatus.COMPLETED_WITH_ERRORS), 8, rows)
@@ -130,10 +131,10 @@ def test_without_labels_there_is_no_agreement() -> None:
 
 def test_position_counts_hard_answers_and_items_heard_in_both_orders() -> None:
     rows = [
-        row(0, A, votes=votes(A, B), first_slot=2),
-        row(1, A, votes=votes(A, A), first_slot=1),
-        row(2, A, votes=votes(TIE, B), first_slot=1),
-        row(3, A, votes={Order.AB: {A: 1}, Order.BA: {A: 0, B: 0, TIE: 0}}, first_slot=1),
+        row(0, A, opinion(votes=votes(A, B), first_slot=2)),
+        row(1, A, opinion(votes=votes(A, A), first_slot=1)),
+        row(2, A, opinion(votes=votes(TIE, B), first_slot=1)),
+        row(3, A, opinion(votes={Order.AB: {A: 1}, Order.BA: {A: 0, B: 0, TIE: 0}}, first_slot=1)),
     ]
     position = build(job(), 4, rows).position
     assert (position.first_slot.count, position.first_slot.n) == (5, 6)
@@ -143,7 +144,7 @@ def test_position_counts_hard_answers_and_items_heard_in_both_orders() -> None:
 def test_an_order_of_several_samples_answers_by_majority() -> None:
     three = {Order.AB: {A: 2, B: 1}, Order.BA: {A: 1, B: 2}}
     even = {Order.AB: {A: 1, B: 1}, Order.BA: {TIE: 2}}
-    rows = [row(0, A, votes=three, first_slot=4), row(1, TIE, votes=even, first_slot=1)]
+    rows = [row(0, A, opinion(votes=three, first_slot=4)), row(1, TIE, opinion(votes=even, first_slot=1))]
     position = build(job(samples=3), 2, rows).position
     assert (position.first_slot.count, position.first_slot.n) == (5, 8)
     assert (position.consistent.count, position.consistent.n) == (1, 2)
@@ -151,13 +152,13 @@ def test_an_order_of_several_samples_answers_by_majority() -> None:
 
 def test_a_leaning_judge_is_called_so_and_a_straight_one_is_not() -> None:
     leaning = build(job(), 20, [row(i, A) for i in range(20)])
-    straight = build(job(), 20, [row(i, A, votes=votes(A, A), first_slot=1) for i in range(20)])
+    straight = build(job(), 20, [row(i, A, opinion(votes=votes(A, A), first_slot=1)) for i in range(20)])
     assert "position_bias" in codes(leaning)
     assert "position_bias" not in codes(straight)
 
 
 def test_one_order_cannot_show_position_bias() -> None:
-    rows = [row(i, A, votes={Order.AB: {A: 1}}, first_slot=1) for i in range(20)]
+    rows = [row(i, A, opinion(votes={Order.AB: {A: 1}}, first_slot=1)) for i in range(20)]
     report = build(job(orders=Orders.GIVEN), 20, rows)
     assert report.position.consistent.rate is None
     assert "one_order" in codes(report)
@@ -183,7 +184,11 @@ def test_agreement_within_chance_is_called_so() -> None:
 
 def test_answers_and_usage_are_sums_over_items() -> None:
     suspected = frozenset({Flag.INJECTION_SUSPECTED, Flag.CONFLICTING})
-    rows = [row(0, forced=1), row(1, flags=suspected), failed(2, ItemError.UNPARSEABLE, calls=4)]
+    rows = [
+        row(0, A, opinion(forced=1)),
+        row(1, A, opinion(flags=suspected)),
+        failed(2, ItemError.UNPARSEABLE, calls=4),
+    ]
     report = build(job(), 3, rows)
     assert (report.answers.valid.count, report.answers.valid.n) == (4, 6)
     assert (report.answers.forced.count, report.answers.forced.n) == (1, 4)
@@ -200,37 +205,11 @@ def test_rows_may_come_in_any_order() -> None:
 
 
 def test_a_row_is_made_of_what_is_stored() -> None:
-    opinion = Opinion(
-        judge="smollm2",
-        winner=B,
-        p_a=0.4,
-        consistent=False,
-        error=None,
-        votes={Order.AB: {A: 1, B: 0, TIE: 0}, Order.BA: {A: 0, B: 1, TIE: 0}},
-        first_slot=2,
-        vote_entropy=1.0,
-        valid=2,
-        invalid=1,
-        forced=2,
-        flags=frozenset({Flag.FORCED, Flag.INJECTION_SUSPECTED}),
-        calls=3,
-        prompt_tokens=300,
-        cached_tokens=100,
-        completion_tokens=3,
-        latency_s=0.5,
-    )
-    verdict = {
-        "seq": 4,
-        "status": "succeeded",
-        "winner": "B",
-        "error_code": None,
-        "calls": 3,
-        "prompt_tokens": 300,
-        "cached_tokens": 100,
-        "completion_tokens": 3,
-    }
+    said = opinion(winner=B, invalid=1, forced=2, flags=frozenset({Flag.FORCED, Flag.INJECTION_SUSPECTED}))
+    verdict = {"seq": 4, "status": "succeeded", "winner": "B", "error_code": None, "calls": 3}
+    tokens = {"prompt_tokens": 300, "cached_tokens": 100, "completion_tokens": 3}
     facets = '{"label":"tie","cluster":"v\\u0000","systems":["ours","\\ud800"]}'
-    made = item_row(verdict, facets, json.loads(json.dumps(opinion.as_json())))
+    made = item_row(verdict | tokens, facets, json.loads(json.dumps(said.as_json())))
     assert made == ItemRow(
         seq=4,
         status=ItemStatus.SUCCEEDED,
@@ -239,31 +218,20 @@ def test_a_row_is_made_of_what_is_stored() -> None:
         label=TIE,
         cluster="v\0",
         systems=("ours", "\ud800"),
-        votes=opinion.votes,
-        first_slot=2,
-        valid=2,
-        invalid=1,
-        forced=2,
-        flags=opinion.flags,
+        opinion=said,
         calls=3,
-        prompt_tokens=300,
-        cached_tokens=100,
-        completion_tokens=3,
+        **tokens,
     )
 
 
-def test_a_failed_item_without_an_opinion_is_a_row_too() -> None:
+def test_a_failed_item_without_an_opinion_is_counted_too() -> None:
     verdict = {"seq": 1, "status": "failed", "winner": None, "error_code": "poisoned", "calls": 0}
     tokens = {"prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
     made = item_row(verdict | tokens, "{}", None)
-    assert (made.status, made.error, made.winner, made.votes, made.valid) == (
-        ItemStatus.FAILED,
-        ItemError.POISONED,
-        None,
-        {},
-        0,
-    )
-    assert made.systems == (None, None)
+    assert (made.opinion, made.systems, made.label, made.cluster) == (None, (None, None), None, None)
+    report = build(job(), 2, [made, row(0)])
+    assert report.items.errors == {ItemError.POISONED: 1}
+    assert report.answers.valid.n == 2
 
 
 def test_a_report_with_a_surrogate_in_it_is_still_json() -> None:

@@ -5,7 +5,7 @@ import re
 from services.reports.build import build
 from services.reports.text import markdown
 from services.vocabulary import ItemError, JobStatus, Mode
-from tests.unit.reports.rows import A, B, failed, job, row
+from tests.unit.reports.rows import A, B, failed, job, opinion, row, votes
 
 
 def tables(text: str) -> list[list[str]]:
@@ -33,7 +33,7 @@ def test_the_recovery_of_both_orders_stands_in_one_table() -> None:
 
 
 def test_both_orders_may_also_do_worse() -> None:
-    rows = [row(i, B, label=A, votes={"ab": {A: 1}, "ba": {A: 1}}, first_slot=1) for i in range(4)]
+    rows = [row(i, B, opinion(votes=votes(A, A), first_slot=1), label=A) for i in range(4)]
     assert "Hearing both orders gets 4 of 4 items fewer right" in markdown(build(job(), 4, rows))
 
 
@@ -48,7 +48,7 @@ def test_a_job_without_one_success_shows_dashes_not_zeros() -> None:
 
 
 def test_forced_answers_are_shown_where_they_were_not_asked_for() -> None:
-    rows = [row(0, forced=1), row(1)]
+    rows = [row(0, A, opinion(forced=1)), row(1)]
     assert cells(markdown(build(job(mode=Mode.REASON), 2, rows)), "answers that had to be forced")[0] == "1 of 4"
     assert "had to be forced" not in markdown(build(job(mode=Mode.DIRECT), 2, rows))
 
