@@ -1,0 +1,182 @@
+"""Start an SGLang server for one model and stop it again.
+
+Guarantee: a launched server never outlives the process that launched it, not even one killed with -9; one that dies
+while starting is reported with the end of its log, never waited for. It sees none of our settings and none of our
+modules.
+"""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.foundation.fleet import FleetModel
+from services.foundation.settings import PREFIX
+
+POLL_S = 0.2
+TAIL_BYTES = 4000
+
+# SGLang turns lpm scheduling into fcfs above 128 waiting requests: a shorter queue keeps prefixes together
+DEFAULT_FLAGS = (
+    "--host", "127.0.0.1",
+    "--enable-metrics",
+    "--enable-cache-report",
+    "--schedule-policy", "lpm",
+    "--max-queued-requests", "128",
+)  # fmt: skip
+
+# Asks the kernel to kill this process when the thread that forked it ends, then becomes the server. A program of its
+# own, because code between fork and exec can deadlock in a process with threads.
+LEASH = """
+import ctypes, os, signal, sys
+parent, command = int(sys.argv[1]), sys.argv[2:]
+PR_SET_PDEATHSIG = 1
+if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    raise OSError(ctypes.get_errno(), "prctl")
+if os.getppid() == parent:
+    os.execv(command[0], command)
+"""
+
+
+class LaunchFailed(Exception):
+    """The server did not come up. `log_tail` is the end of what it wrote."""
+
+    def __init__(self, message: str, log_tail: str) -> None:
+        super().__init__(f"{message}\n{log_tail}" if log_tail else message)
+        self.message = message
+        self.log_tail = log_tail
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedRuntime:
+    """A running server, the leader of its own session."""
+
+    url: str
+    command: tuple[str, ...]
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def alive(self) -> bool:
+        """Whether its main process runs. One that serves no more may still run for some seconds."""
+        return self.process.poll() is None
+
+    def log_tail(self) -> str:
+        """The end of what it wrote."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+
+    def stop(self, grace_s: float = 15.0) -> None:
+        """SIGINT, and SIGKILL to all of its session that is left after the grace. Idempotent."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGINT)
+            deadline = time.monotonic() + grace_s
+            while not _ended(self.process.pid) and time.monotonic() < deadline:
+                time.sleep(POLL_S / 4)
+            # before it is reaped: until then its number cannot be another's
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def launch(
+    model: FleetModel,
+    *,
+    port: int,
+    log: Path,
+    devices: str | None = None,
+    start_s: float = 1800.0,
+    environment: Mapping[str, str] | None = None,
+) -> LaunchedRuntime:
+    """Start a server for `model` on 127.0.0.1 and wait until it is ready, at most `start_s` seconds.
+
+    `devices` becomes CUDA_VISIBLE_DEVICES. Its output is appended to `log`. Call it from the main thread: the server
+    ends with the thread that launched it. Raises LaunchFailed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("a runtime is launched from the main thread: it ends with the thread that launched it")
+    if _listening(port):
+        raise LaunchFailed(f"port {port} is taken", "")
+    python = model.python or sys.executable
+    command = (python, "-P", "-m", "sglang.launch_server", *flags(model, port))
+    leash = (sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *command)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            leash,
+            cwd=log.parent,
+            env=_environment(os.environ if environment is None else environment, devices),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    runtime = LaunchedRuntime(f"http://127.0.0.1:{port}", command, log, process)
+    try:
+        _wait_until_ready(runtime, port, start_s)
+    except BaseException:  # a signal too: what was started is stopped
+        runtime.stop(grace_s=0.0)
+        raise
+    return runtime
+
+
+def flags(model: FleetModel, port: int) -> tuple[str, ...]:
+    """The arguments of `sglang.launch_server`; the fleet file's come last and so win."""
+    return (
+        "--model-path", model.weights,
+        *(("--revision", model.revision) if model.revision else ()),
+        "--served-model-name", model.name,
+        "--context-length", str(model.context_length),
+        "--port", str(port),
+        *(("--tp-size", str(model.gpus)) if model.gpus > 1 else ()),
+        *DEFAULT_FLAGS,
+        *model.launch,
+    )  # fmt: skip
+
+
+def _environment(given: Mapping[str, str], devices: str | None) -> dict[str, str]:
+    """Ours without what is ours alone. Without bytecode on disk a start takes twice as long."""
+    dropped = {"PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"}
+    kept = {name: value for name, value in given.items() if name not in dropped and not name.startswith(PREFIX)}
+    return kept if devices is None else {**kept, "CUDA_VISIBLE_DEVICES": devices}
+
+
+def _wait_until_ready(runtime: LaunchedRuntime, port: int, start_s: float) -> None:
+    deadline = time.monotonic() + start_s
+    while time.monotonic() < deadline:
+        if not runtime.alive:
+            message = f"the runtime ended with status {runtime.process.returncode} while it started"
+            raise LaunchFailed(message, runtime.log_tail())
+        if _ready(port):
+            return
+        time.sleep(POLL_S)
+    raise LaunchFailed(f"the runtime was not ready after {start_s:g} s", runtime.log_tail())
+
+
+def _ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _listening(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _ended(pid: int) -> bool:
+    """Whether a child has ended, without reaping it."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
