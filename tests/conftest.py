@@ -26,6 +26,7 @@ from embedded.processes import Child, spawn
 from embedded.valkey import Valkey
 from services.foundation.database import make_engine
 from services.foundation.fleet import FleetModel, load_fleet
+from tests.parts import Parts
 from workers.runtime.launch import LaunchedRuntime, launch
 
 _TEMPLATE = "assizes_template"
@@ -194,3 +195,16 @@ def smollm2_server(smollm2: FleetModel, server_folder: Path) -> Iterator[Launche
     server = launch(smollm2, port=port, log=server_folder / "smollm2.log", devices="", start_s=600)
     yield server
     server.stop()
+
+
+@pytest.fixture
+def parts(
+    processes: Processes,
+    engine: Engine,
+    database_url: str,
+    redis_url: str,
+    tmp_path: Path,
+    free_port: Callable[[], int],
+) -> Parts:
+    """The service's parts as processes; the test starts those that it needs."""
+    return Parts(processes, engine, database_url, redis_url, tmp_path, free_port())

@@ -24,7 +24,7 @@ WANTED = text(
         SELECT model.model, (
             SELECT count(*) FROM (
                 SELECT 1 FROM chunk WHERE state = 'queued' AND chunk.model = model.model LIMIT 1000
-            ) AS some
+            ) AS counted
         ) AS chunks
         FROM unnest(cast(:models AS text[])) AS model(model)
     ) AS waiting

@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from services.foundation.database import transaction
+from services.foundation.errors import Fenced
 from services.jobs.answer import Answer, Carrier
 from services.jobs.claim import Claim, load
 from services.jobs.docket import Case, open_cases
@@ -106,6 +107,12 @@ class _Chunk:
                     self._conclude(self._recorder.release)
                     return away
                 self._flush_if_due()
+        except Fenced:
+            raise
+        except Exception:
+            self._hang_up()
+            self._conclude(partial(self._recorder.release, died=True))
+            raise
         finally:
             self._hang_up()
         match self._session.interrupted() if self._asked else None:

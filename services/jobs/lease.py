@@ -127,8 +127,7 @@ def close_epoch(engine: Engine, epoch_id: UUID) -> None:
 
 
 def still_wanted(engine: Engine, worker_id: UUID) -> set[tuple[UUID, str, int, int, str]]:
-    """The keys of the chunks that this worker holds and should go on hearing (not cancelling, expired or taken away).
-    """
+    """The keys of the chunks that this worker holds and should go on hearing (not cancelling, expired or taken away)."""
     with transaction(engine) as connection:
         rows: Sequence[RowMapping] = connection.execute(STILL_WANTED, {"id": worker_id}).mappings().all()
     return {(row["job_id"], row["stage"], row["ordinal"], row["part"], row["model"]) for row in rows}

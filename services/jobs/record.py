@@ -78,7 +78,7 @@ MOVE_CHUNK = text(
 
 RELEASE = text(
     """
-    UPDATE chunk SET state = 'queued', claimed_by = NULL
+    UPDATE chunk SET state = 'queued', deaths = deaths + :deaths
     WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model
       AND state = 'running' AND fence = :fence
     """
@@ -140,8 +140,8 @@ class Recorder:
                 self._write(connection, batch)
             return end_chunk(connection, job, self._held.key, state, self._public_url)
 
-    def release(self, batch: Batch) -> None:
-        """Write what was heard and hand the chunk back unharmed: no death, no attempt."""
+    def release(self, batch: Batch, *, died: bool = False) -> None:
+        """Write what was heard and hand the chunk back; unharmed, unless it `died` here."""
         with transaction(self._engine) as connection:
             job = self._lock_job(connection)
             self._lock_chunk(connection)
@@ -150,7 +150,7 @@ class Recorder:
             if job["status"] == JobStatus.CANCELLING:
                 end_chunk(connection, job, self._held.key, ChunkState.CANCELLED, self._public_url)
             else:
-                connection.execute(RELEASE, {**self._held.key, "fence": self._held.fence})
+                connection.execute(RELEASE, {**self._held.key, "fence": self._held.fence, "deaths": int(died)})
 
     def _lock_job(self, connection: Connection) -> RowMapping:
         job = lock_job(connection, self._held.job_id)

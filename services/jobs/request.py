@@ -40,7 +40,10 @@ class Submission:
 
 def read_job(body: bytes, fleet: Fleet) -> Submission:
     """The job of an upload: a body without items. Raises Malformed, Invalid."""
-    members, _ = _members(body)
+    members, items = _members(body)
+    if items is not None or "items" in members:
+        fault = Fault("unknown_field", "/items", "the items of an upload are a part of their own")
+        raise Invalid("the job cannot be accepted", [fault])
     return _submission(members, fleet)
 
 

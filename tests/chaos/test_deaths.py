@@ -1,0 +1,78 @@
+"""Deaths of real processes in mid-job: each job still completes, with exactly one verdict an item."""
+
+import os
+import signal
+
+import pytest
+import redis
+
+from tests.invariants import check_ended_job
+from tests.parts import Parts, eventually
+
+pytestmark = pytest.mark.chaos
+
+ITEMS = 300
+SLOW = ("--service-time", "lognormal:0.05,0.5", "--slots", "16")
+
+
+def test_kill_9_of_the_worker_in_mid_job(parts: Parts) -> None:
+    parts.runtime(*SLOW)
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    os.kill(worker.pid, signal.SIGKILL)
+    parts.worker()
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"]) == ("completed", ITEMS)
+    assert parts.rows("SELECT sum(deaths) > 0 AS died FROM chunk") == [{"died": True}]
+
+
+def test_a_frozen_worker_that_wakes_up_late_writes_nothing(parts: Parts) -> None:
+    parts.runtime(*SLOW)
+    parts.maintenance()
+    frozen = parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: parts.rows("SELECT 1 FROM chunk WHERE deaths > 0"), "its chunks are rescued")
+        parts.worker()
+        parts.wait_until_ended(job_id)
+        before = check_ended_job(parts.engine, job_id)
+    finally:
+        os.kill(frozen.pid, signal.SIGCONT)
+    beat = "SELECT 1 FROM worker WHERE pid = :pid AND heartbeat_at > (SELECT ended_at FROM job WHERE id = :job_id)"
+    eventually(lambda: parts.rows(beat, pid=frozen.pid, job_id=job_id), "it is awake again")
+    assert check_ended_job(parts.engine, job_id) == before
+    assert (before["status"], before["succeeded"]) == ("completed", ITEMS)
+
+
+def test_flushall_on_the_broker(parts: Parts) -> None:
+    parts.runtime(*SLOW)
+    parts.maintenance()
+    parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    client = redis.Redis.from_url(parts.redis_url.replace("redis+socket", "unix").split("?")[0])
+    for heard in (10, 100, 200):
+        parts.wait_until_heard(job_id, heard)
+        client.flushall()
+    client.close()
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"]) == ("completed", ITEMS)
+
+
+def test_maintenance_and_worker_both_die_and_come_back(parts: Parts) -> None:
+    parts.runtime(*SLOW)
+    maintenance, worker = parts.maintenance(), parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    for victim in (maintenance, worker):
+        os.kill(victim.pid, signal.SIGKILL)
+    parts.worker()
+    parts.maintenance()
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"]) == ("completed", ITEMS)

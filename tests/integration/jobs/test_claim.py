@@ -1,0 +1,222 @@
+"""Claiming and recording: one holder a chunk, fenced writes, exact counts."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from services.foundation.database import transaction
+from services.foundation.errors import Fenced
+from services.foundation.identifiers import new_id
+from services.jobs.cancel import cancel
+from services.jobs.claim import Claim, claim, load
+from services.jobs.lease import enrol, retire
+from services.jobs.record import Batch, Recorder
+from services.jobs.rescue import expire_overdue, rescue_lapsed
+from services.vocabulary import ChunkState, Priority
+from tests.factories import MODEL, make_tenant, queue_job
+from tests.invariants import check_ended_job
+
+URL = "http://assizes.test"
+
+
+def a_worker(engine: Engine, lease: float = 60.0) -> UUID:
+    worker_id = new_id()
+    enrol(engine, worker_id, MODEL, "host", 1, 4, lease)
+    return worker_id
+
+
+def taken(engine: Engine, worker_id: UUID) -> Claim:
+    held = claim(engine, worker_id, MODEL)
+    assert held is not None
+    return held
+
+
+def status(engine: Engine, job_id: UUID) -> str:
+    with transaction(engine) as connection:
+        found: str = connection.scalar(text("SELECT status FROM job WHERE id = :id"), {"id": job_id})
+    return found
+
+
+def heard(held: Claim, seqs: range, *, tokens: int = 10) -> Batch:
+    """What hearing the given items in one order would write."""
+    batch = Batch(calls=len(seqs), prompt_tokens=tokens * len(seqs), completion_tokens=len(seqs))
+    for seq in seqs:
+        reading = json.dumps({"winner": "A"})
+        head = (held.day, held.job_id, seq, held.stage, held.model, 1, "ab", 0, True, new_id(), "decided", reading)
+        tail = (
+            None,
+            "0",
+            '"A"',
+            "stop",
+            tokens,
+            0,
+            1,
+            '{"A": -0.1, "B": -2.3}',
+            "{}",
+            None,
+            "2026-01-01 00:00+00",
+            1.0,
+            None,
+        )
+        batch.traces.append(head + tail)
+        batch.opinions.append((held.job_id, seq, held.model, "{}"))
+        batch.verdicts.append((held.job_id, seq, "succeeded", "A", 0.9, None, None, None, 1, tokens, 0, 1))
+    return batch
+
+
+def test_a_chunk_goes_to_one_worker_and_the_job_starts(engine: Engine) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 320)
+    workers = [a_worker(engine) for _ in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        claims = list(pool.map(lambda number: claim(engine, workers[number % 4], MODEL), range(12)))
+    held = [each for each in claims if each is not None]
+    assert sorted(each.ordinal for each in held) == list(range(10))
+    assert claims.count(None) == 2
+    assert all(each.fence == 1 for each in held)
+    assert status(engine, job_id) == "running"
+
+
+def test_only_the_chunks_of_the_own_model_are_seen(engine: Engine) -> None:
+    queue_job(engine, make_tenant(engine), 1)
+    assert claim(engine, a_worker(engine), "other") is None
+
+
+def test_more_urgent_work_comes_first_then_older(engine: Engine) -> None:
+    tenant = make_tenant(engine)
+    bulk = queue_job(engine, tenant, 1, priority="bulk")
+    old = queue_job(engine, tenant, 1)
+    young = queue_job(engine, tenant, 1)
+    urgent = queue_job(engine, tenant, 1, priority="interactive")
+    worker = a_worker(engine)
+    assert [taken(engine, worker).job_id for _ in range(4)] == [urgent, old, young, bulk]
+    queue_job(engine, tenant, 1)
+    assert claim(engine, worker, MODEL, least=Priority.INTERACTIVE) is None
+
+
+def test_counts_move_with_flushes_and_add_up_at_the_end(engine: Engine) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 40)
+    worker = a_worker(engine)
+    first, second = taken(engine, worker), taken(engine, worker)
+    recorder = Recorder(engine, first, URL)
+    recorder.flush(heard(first, range(10)))
+    recorder.flush(heard(first, range(10, 20)))
+    recorder.end(heard(first, range(20, 32)), ChunkState.FINISHED)
+    assert status(engine, job_id) == "running"
+    Recorder(engine, second, URL).end(heard(second, range(32, 40)), ChunkState.FINISHED)
+    job = check_ended_job(engine, job_id)
+    assert (job["status"], job["succeeded"], job["calls"], job["prompt_tokens"]) == ("completed", 40, 40, 400)
+
+
+def test_a_batch_whose_commit_went_unanswered_is_not_written_twice(engine: Engine) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 32)
+    held = taken(engine, a_worker(engine))
+    batch = heard(held, range(32))
+    Recorder(engine, held, URL).flush(batch)
+    unaware = Recorder(engine, held, URL)  # as the first one would stand had its answer been lost
+    unaware.flush(batch)
+    unaware.end(Batch(), ChunkState.FINISHED)
+    Recorder(engine, held, URL).end(Batch(), ChunkState.FINISHED)
+    assert check_ended_job(engine, job_id)["succeeded"] == 32
+
+
+def test_a_silent_worker_loses_its_chunk_and_its_writes_are_refused(engine: Engine) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 32)
+    silent = a_worker(engine, lease=0.0)
+    lost = taken(engine, silent)
+    late = Recorder(engine, lost, URL)
+    late.flush(heard(lost, range(5)))
+    assert rescue_lapsed(engine, URL) == [MODEL]
+    with pytest.raises(Fenced):
+        late.flush(heard(lost, range(5, 6)))
+    again = taken(engine, a_worker(engine))
+    assert (again.ordinal, again.fence) == (lost.ordinal, lost.fence + 1)
+    for write in (late.flush, late.release, lambda batch: late.end(batch, ChunkState.FINISHED)):
+        with pytest.raises(Fenced):
+            write(heard(lost, range(5, 32)))
+    with transaction(engine) as connection:
+        docket = load(connection, again)
+    assert [row["seq"] for row in docket.items] == list(range(5, 32))
+    assert [row["seq"] for row in docket.heard] == list(range(5))
+    Recorder(engine, again, URL).end(heard(again, range(5, 32)), ChunkState.FINISHED)
+    assert check_ended_job(engine, job_id)["succeeded"] == 32
+
+
+def test_a_worker_that_leaves_in_order_hands_its_chunk_back(engine: Engine) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 4)
+    worker = a_worker(engine)
+    held = taken(engine, worker)
+    Recorder(engine, held, URL).release(heard(held, range(2)))
+    retire(engine, worker)
+    assert rescue_lapsed(engine, URL) == []
+    again = taken(engine, a_worker(engine))
+    with transaction(engine) as connection:
+        assert [row["seq"] for row in load(connection, again).items] == [2, 3]
+        assert connection.scalar(text("SELECT deaths FROM chunk")) == 0
+    Recorder(engine, again, URL).end(heard(again, range(2, 4)), ChunkState.FINISHED)
+    assert check_ended_job(engine, job_id)["status"] == "completed"
+
+
+def test_cancelling_what_nobody_hears_ends_at_once(engine: Engine) -> None:
+    tenant = make_tenant(engine)
+    job_id = queue_job(engine, tenant, 100)
+    with transaction(engine) as connection:
+        assert cancel(connection, tenant, job_id, URL)["status"] == "cancelled"
+    with transaction(engine) as connection:
+        again = cancel(connection, tenant, job_id, URL)
+    job = check_ended_job(engine, job_id)
+    assert (again["version"], job["cancelled"]) == (job["version"], 100)
+
+
+def test_cancelling_keeps_what_was_heard_and_ends_with_the_last_running_chunk(engine: Engine) -> None:
+    tenant = make_tenant(engine)
+    job_id = queue_job(engine, tenant, 100)
+    held = taken(engine, a_worker(engine))
+    recorder = Recorder(engine, held, URL)
+    recorder.flush(heard(held, range(3)))
+    with transaction(engine) as connection:
+        assert cancel(connection, tenant, job_id, URL)["status"] == "cancelling"
+    recorder.end(heard(held, range(3, 5)), ChunkState.CANCELLED)
+    job = check_ended_job(engine, job_id)
+    assert (job["status"], job["succeeded"], job["cancelled"]) == ("cancelled", 5, 95)
+
+
+def test_a_cancel_outlives_the_worker_that_should_have_seen_it(engine: Engine) -> None:
+    tenant = make_tenant(engine)
+    job_id = queue_job(engine, tenant, 2)
+    taken(engine, a_worker(engine, lease=0.0))
+    with transaction(engine) as connection:
+        cancel(connection, tenant, job_id, URL)
+    assert status(engine, job_id) == "cancelling"
+    assert rescue_lapsed(engine, URL) == []
+    assert check_ended_job(engine, job_id)["status"] == "cancelled"
+
+
+def test_a_deadline_ends_the_job_and_fences_who_runs_it(engine: Engine) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 40)
+    held = taken(engine, a_worker(engine))
+    recorder = Recorder(engine, held, URL)
+    recorder.flush(heard(held, range(7)))
+    assert expire_overdue(engine, URL) == 0
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE job SET deadline = now()"))
+    assert expire_overdue(engine, URL) == 1
+    with pytest.raises(Fenced):
+        recorder.end(heard(held, range(7, 32)), ChunkState.FINISHED)
+    job = check_ended_job(engine, job_id)
+    assert (job["status"], job["succeeded"], job["expired"]) == ("expired", 7, 33)
+
+
+@pytest.mark.parametrize(("failed", "expected"), [(0, "completed"), (1, "completed_with_errors"), (3, "failed")])
+def test_the_final_status_follows_the_items(engine: Engine, failed: int, expected: str) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 3)
+    held = taken(engine, a_worker(engine))
+    batch = heard(held, range(3))
+    batch.verdicts = [
+        (*row[:2], "failed", None, None, None, "unparseable", "no verdict", *row[8:]) if row[1] < failed else row
+        for row in batch.verdicts
+    ]
+    Recorder(engine, held, URL).end(batch, ChunkState.FINISHED)
+    assert check_ended_job(engine, job_id)["status"] == expected

@@ -1,0 +1,135 @@
+"""A real worker on a scripted runtime: what it asks, writes down, aborts and refuses."""
+
+import json
+
+import pytest
+
+from services.foundation.broker import HEAR, hear_queue, make_broker
+from services.foundation.database import transaction
+from services.jobs.cancel import cancel
+from tests.factories import MODEL, comparisons
+from tests.invariants import check_ended_job
+from tests.parts import Parts, eventually
+
+OPINION = "SELECT body FROM opinion WHERE job_id = :job_id ORDER BY seq"
+TRACES = "SELECT * FROM trace WHERE job_id = :job_id ORDER BY seq, call"
+
+
+def test_direct_mode_asks_both_orders_and_takes_the_labels_probability(parts: Parts) -> None:
+    parts.runtime()
+    parts.script({"p_first": 0.8})
+    parts.maintenance()
+    parts.worker()
+    job_id = parts.queue(parts.tenant(), 40)
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"], job["calls"]) == ("completed", 40, 80)
+    bodies = [row["body"] for row in parts.rows(OPINION, job_id=job_id)]
+    assert {(body["winner"], body["consistent"], body["first_slot"]) for body in bodies} == {("tie", False, 2)}
+    assert all(body["p_a"] == pytest.approx(0.5) for body in bodies)
+    traces = parts.rows(TRACES, job_id=job_id)
+    assert [(trace["seq"], trace["shown_order"], trace["forced"]) for trace in traces] == [
+        (seq, order, True) for seq in range(40) for order in ("ab", "ba")
+    ]
+    assert len({trace["epoch_id"] for trace in traces}) == 1
+    epoch = parts.rows("SELECT * FROM runtime_epoch")[0]
+    assert epoch["id"] == traces[0]["epoch_id"]
+    assert epoch["runtime_version"] == "0.5.23"
+    prompt = json.loads(traces[0]["prompt"])
+    assert "What is 0 plus one?" in prompt
+    assert prompt.endswith("<verdict>")
+
+
+def test_a_reasoned_verdict_is_read_and_a_missing_one_is_forced(parts: Parts) -> None:
+    parts.runtime()
+    parts.script(
+        {"match": "What is 0 plus one?", "text": "The first is right. <verdict>A</verdict>", "times": 1},
+        {"match": "What is 0 plus one?", "text": "The second is right. <verdict>B</verdict>", "times": 1},
+        {"match": "What is 1 plus one?", "text": "I ramble on", "finish_reason": "length", "times": 2},
+    )
+    parts.maintenance()
+    parts.worker()
+    job_id = parts.queue(parts.tenant(), 2, options={"mode": "reason"})
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["calls"]) == ("completed", 6)
+    read, forced = (row["body"] for row in parts.rows(OPINION, job_id=job_id))
+    assert (read["winner"], read["p_a"], read["consistent"], read["forced"]) == ("A", 1.0, True, 0)
+    assert (forced["valid"], forced["forced"]) == (2, 2)
+    follow_up = parts.rows(TRACES, job_id=job_id)[3]
+    assert follow_up["forced"]
+    assert json.loads(follow_up["prompt"]).endswith("I ramble on\n\n<verdict>")
+
+
+def test_what_does_not_fit_or_is_refused_fails_with_its_own_code(parts: Parts) -> None:
+    parts.runtime()
+    parts.maintenance()
+    parts.worker()
+    items = comparisons(2)
+    items[1]["candidates"][0]["content"] = "word " * 9000
+    job_id = parts.queue(parts.tenant(), items)
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"], job["failed"]) == ("completed_with_errors", 1, 1)
+    failed = parts.rows("SELECT * FROM verdict WHERE job_id = :job_id AND seq = 1", job_id=job_id)[0]
+    assert (failed["error_code"], failed["winner"], failed["p_a"]) == ("context_overflow", None, None)
+
+
+def test_cancelling_aborts_the_running_calls(parts: Parts) -> None:
+    parts.runtime("--service-time", "lognormal:600,0.01", "--slots", "8")
+    parts.maintenance()
+    parts.worker()
+    tenant = parts.tenant()
+    job_id = parts.queue(tenant, 100)
+    eventually(lambda: parts.running_calls() >= 8, "calls run")
+    with transaction(parts.engine) as connection:
+        cancel(connection, tenant, job_id, "http://assizes.test")
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["cancelled"]) == ("cancelled", 100)
+    eventually(lambda: parts.running_calls() == 0, "no call is left on the runtime", 10)
+
+
+def test_a_bell_for_another_model_is_refused(parts: Parts) -> None:
+    parts.runtime()
+    parts.worker()
+    tenant = parts.tenant()
+    job_id = parts.queue(tenant, 1, judges=["other"])
+    eventually(lambda: parts.rows("SELECT 1 FROM worker WHERE epoch_id IS NOT NULL"), "the worker is ready")
+    broker = make_broker(parts.redis_url, patience=5)
+    broker.send_task(HEAR, args=("other",), queue=hear_queue(MODEL))
+    own = parts.queue(tenant, 1)
+    broker.send_task(HEAR, args=(MODEL,), queue=hear_queue(MODEL))
+    parts.wait_until_ended(own)
+    assert parts.job(job_id)["status"] == "queued"
+    broker.close()
+
+
+def test_sigterm_hands_running_chunks_back_and_stops(parts: Parts) -> None:
+    parts.settings["DRAIN"] = "0"
+    parts.runtime("--service-time", "lognormal:600,0.01")
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), 8)
+    eventually(lambda: parts.running_calls() > 0, "calls run")
+    assert worker.stop() == 0
+    chunk = parts.rows("SELECT state, deaths FROM chunk WHERE job_id = :job_id", job_id=job_id)[0]
+    assert chunk == {"state": "queued", "deaths": 0}
+    left = "SELECT state, lease_until <= now() AS lapsed FROM worker"
+    assert parts.rows(left) == [{"state": "stopped", "lapsed": True}]
+    eventually(lambda: parts.running_calls() == 0, "no call is left on the runtime", 10)
+
+
+def test_a_worker_outlives_an_outage_of_its_runtime(parts: Parts) -> None:
+    runtime = parts.runtime("--service-time", "lognormal:0.2,0.1")
+    parts.maintenance()
+    parts.worker()
+    job_id = parts.queue(parts.tenant(), 200)
+    parts.wait_until_heard(job_id, 10)
+    runtime.stop(grace_seconds=0)
+    eventually(lambda: parts.rows("SELECT 1 FROM worker WHERE state = 'unhealthy'"), "the worker notices")
+    parts.runtime()
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"], job["failed"]) == ("completed", 200, 0)
+    assert parts.rows("SELECT max(deaths) AS n FROM chunk") == [{"n": 0}]

@@ -1,0 +1,159 @@
+"""The parts of the service as real processes, for tests that start, kill and restart them.
+
+Guarantee: whatever a test leaves running is stopped by the `processes` fixture that started it.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+import httpx
+from sqlalchemy import Engine, text
+
+from embedded import models
+from embedded.processes import Child
+from services.foundation.database import transaction
+from services.foundation.fleet import Fleet, load_fleet
+from services.jobs.states import ENDED
+from tests.factories import MODEL, make_tenant, queue_job
+
+PATIENCE = 90.0  # seconds for what takes a few: a test must not fail because the machine is busy
+
+
+class Starter(Protocol):
+    """What starts processes: the `processes` fixture."""
+
+    def start(self, name: str, command: list[str], **options: object) -> Child:
+        """Start one."""
+        ...
+
+
+def eventually(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """Wait until `condition()` is truthy and return what it was."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.05)
+    return value
+
+
+@dataclass
+class Parts:
+    """One scripted runtime, and as many workers, maintenance processes and APIs as a test starts."""
+
+    processes: Starter
+    engine: Engine
+    database_url: str
+    redis_url: str
+    folder: Path
+    port: int
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        entries = "\n".join(
+            f'[models.{name}]\nprotocol = "sdrm"\nweights = "{models.make("scripted")}"\ncontext_length = 8192\n'
+            f'url = "{self.runtime_url}"\noptions = {{ mode = "direct" }}\n'
+            for name in (MODEL, "other")
+        )
+        self.fleet_file = self.folder / "fleet.toml"
+        self.fleet_file.write_text(entries, encoding="utf-8")
+
+    @property
+    def fleet(self) -> Fleet:
+        """The fleet that the parts share."""
+        return load_fleet(self.fleet_file)
+
+    @property
+    def runtime_url(self) -> str:
+        """Where the scripted runtime listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every part: leases are short, so that deaths are noticed soon."""
+        own = {
+            "DATABASE_URL": self.database_url,
+            "REDIS_URL": self.redis_url,
+            "FLEET": str(self.fleet_file),
+            "LEASE": "3",
+            "HEARTBEAT": "1",
+            "WEBHOOK_ALLOW": "127.0.0.1/32",
+            **self.settings,
+        }
+        return {**os.environ, **{f"ASSIZES_{name}": value for name, value in own.items()}}
+
+    def start(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> Child:
+        """Start `python -m ...` as a part."""
+        return self.processes.start(name, [sys.executable, "-m", *command], env=env or self.environment)
+
+    def runtime(self, *arguments: str) -> Child:
+        """Start the scripted runtime and wait until it answers."""
+        child = self.start(
+            "runtime",
+            *("embedded.scripted", "--port", str(self.port), "--model", MODEL),
+            *("--tokenizer", str(models.make("scripted")), *arguments),
+        )
+        child.wait_until(lambda: self.answers("/ready"), PATIENCE)
+        return child
+
+    def worker(self, model: str = MODEL) -> Child:
+        """Start a worker; it is ready some seconds later."""
+        return self.start("worker", "workers", "gpu", "--model", model)
+
+    def maintenance(self) -> Child:
+        """Start a maintenance worker."""
+        return self.start("maintenance", "workers", "maintenance")
+
+    def answers(self, path: str) -> bool:
+        """Whether the runtime says 200."""
+        try:
+            return httpx.get(self.runtime_url + path, timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def script(self, *rules: Mapping[str, object]) -> None:
+        """Tell the runtime what to answer."""
+        httpx.post(f"{self.runtime_url}/scripted/script", json=list(rules)).raise_for_status()
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls that the runtime has seen."""
+        seen: list[dict[str, Any]] = httpx.get(f"{self.runtime_url}/scripted/calls").raise_for_status().json()
+        return seen
+
+    def running_calls(self) -> int:
+        """The runtime's gauge of running calls."""
+        loads = httpx.get(f"{self.runtime_url}/v1/loads").raise_for_status().json()["loads"]
+        return sum(int(rank["num_running_reqs"]) + int(rank["num_waiting_reqs"]) for rank in loads)
+
+    def tenant(self) -> UUID:
+        """A new tenant."""
+        return make_tenant(self.engine)
+
+    def queue(self, tenant: UUID, items: Any, **request: Any) -> UUID:
+        """Queue a job, without ringing for it."""
+        return queue_job(self.engine, tenant, items, fleet=self.fleet, **request)
+
+    def job(self, job_id: UUID) -> dict[str, Any]:
+        """A job's row."""
+        return self.rows("SELECT * FROM job WHERE id = :job_id", job_id=job_id)[0]
+
+    def rows(self, statement: str, **values: object) -> list[dict[str, Any]]:
+        """What a statement finds."""
+        with transaction(self.engine) as connection:
+            return [dict(row) for row in connection.execute(text(statement), values).mappings()]
+
+    def wait_until_ended(self, job_id: UUID, seconds: float = PATIENCE) -> dict[str, Any]:
+        """Wait for a job's end and return its row."""
+        eventually(lambda: self.job(job_id)["status"] in ENDED, "the job ends", seconds)
+        return self.job(job_id)
+
+    def wait_until_heard(self, job_id: UUID, items: int) -> None:
+        """Wait until at least so many items have verdicts."""
+        count = "SELECT count(*) AS n FROM verdict WHERE job_id = :job_id"
+        eventually(lambda: self.rows(count, job_id=job_id)[0]["n"] >= items, f"{items} items are heard")
