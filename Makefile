@@ -39,6 +39,9 @@ up: setup ## the same parts, left running; prints the URL and where the key is; 
 test: setup ## every test, those with a real SGLang too
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+bench: application ## what the service itself costs: items a second and CPU a call, with a runtime that costs nothing
+	@$(BIN)/python -m embedded bench
+
 check: application ## format, lint, types and import rules
 	@$(BIN)/python -m ruff format --check
 	@$(BIN)/python -m ruff check

@@ -58,6 +58,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--fleet", type=Path, help="a fleet file instead of the embedded fleet")
         command.set_defaults(run=run)
 
+    measure = commands.add_parser("bench", help="measure what the service itself costs")
+    measure.add_argument("--home", type=Path, default=HOME / "bench", help="where data, keys and logs are kept")
+    measure.add_argument("--items", type=int, default=10_000, help="comparisons to judge, each in both orders")
+    measure.set_defaults(run=_bench)
+
     commands.add_parser("scripted", help="speak SGLang's HTTP by rule; `scripted --help` tells more")
     return parser
 
@@ -71,6 +76,12 @@ def _install(given: argparse.Namespace) -> int:
         models.make("smollm2")
         models.make("tiny-qwen3")
     return 0
+
+
+def _bench(given: argparse.Namespace) -> int:
+    from embedded.bench import bench  # noqa: PLC0415
+
+    return bench(given.home.absolute(), items=given.items)
 
 
 def _up(given: argparse.Namespace) -> int:

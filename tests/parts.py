@@ -15,6 +15,7 @@ from uuid import UUID
 import httpx
 from sqlalchemy import Engine, text
 
+from api.keys import create_key
 from embedded import models
 from embedded.processes import Child
 from services.foundation.database import transaction
@@ -110,10 +111,21 @@ class Parts:
         """Start a maintenance worker."""
         return self.start("maintenance", "workers", "maintenance")
 
-    def answers(self, path: str) -> bool:
-        """Whether the runtime says 200."""
+    def api(self, port: int) -> Child:
+        """Start the API and wait until it is ready."""
+        child = self.start("api", "api", "--port", str(port))
+        child.wait_until(lambda: self.answers("/readyz", f"http://127.0.0.1:{port}"), PATIENCE)
+        return child
+
+    def key(self, tenant: str = "acme") -> str:
+        """A new key of a tenant, which is made if it is not there."""
+        with transaction(self.engine) as connection:
+            return create_key(connection, tenant).key
+
+    def answers(self, path: str, url: str | None = None) -> bool:
+        """Whether a server, by default the runtime, says 200."""
         try:
-            return httpx.get(self.runtime_url + path, timeout=5).status_code == 200
+            return httpx.get((url or self.runtime_url) + path, timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 

@@ -2,10 +2,14 @@
 
 import os
 import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 import redis
 
+from tests.factories import MODEL, comparisons
 from tests.invariants import check_ended_job
 from tests.parts import Parts, eventually
 
@@ -13,6 +17,11 @@ pytestmark = pytest.mark.chaos
 
 ITEMS = 300
 SLOW = ("--service-time", "lognormal:0.05,0.5", "--slots", "16")
+
+
+def broker(parts: Parts) -> redis.Redis:
+    """A client of the broker's server."""
+    return redis.Redis.from_url(parts.redis_url.replace("redis+socket", "unix").split("?")[0])
 
 
 def test_kill_9_of_the_worker_in_mid_job(parts: Parts) -> None:
@@ -54,7 +63,7 @@ def test_flushall_on_the_broker(parts: Parts) -> None:
     parts.maintenance()
     parts.worker()
     job_id = parts.queue(parts.tenant(), ITEMS)
-    client = redis.Redis.from_url(parts.redis_url.replace("redis+socket", "unix").split("?")[0])
+    client = broker(parts)
     for heard in (10, 100, 200):
         parts.wait_until_heard(job_id, heard)
         client.flushall()
@@ -76,3 +85,25 @@ def test_maintenance_and_worker_both_die_and_come_back(parts: Parts) -> None:
     parts.wait_until_ended(job_id)
     job = check_ended_job(parts.engine, job_id)
     assert (job["status"], job["succeeded"]) == ("completed", ITEMS)
+
+
+def test_kill_9_of_the_api_after_its_commit(parts: Parts, free_port: Callable[[], int]) -> None:
+    port = free_port()
+    api = parts.api(port)
+    headers = {"Authorization": f"Bearer {parts.key()}"}
+    body = {"kind": "judgement", "judges": [MODEL], "items": comparisons(50)}
+    client = broker(parts)
+    client.client_pause(60_000)  # so that the API, its commit done, stands before a broker that does not answer
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(httpx.post, f"http://127.0.0.1:{port}/v1/jobs", json=body, headers=headers, timeout=60)
+        job_id = eventually(lambda: parts.rows("SELECT id FROM job"), "the job is committed")[0]["id"]
+        os.killpg(api.pid, signal.SIGKILL)
+        assert isinstance(answer.exception(), httpx.TransportError)
+    client.client_unpause()
+    client.close()
+    parts.runtime()
+    parts.maintenance()
+    parts.worker()
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"]) == ("completed", 50)

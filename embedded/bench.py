@@ -1,0 +1,102 @@
+"""`python -m embedded bench`: what the service itself costs, with a runtime that answers at once.
+
+Guarantee: real parts, one worker, the scripted runtime without service time. Every figure is of this one run on this
+one machine: compare the ratios, not the seconds.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from embedded.processes import EmbeddedError
+from embedded.stack import Stack, running
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SENTENCE = "The second answer explains why the first step follows, and checks it with an example. "
+
+
+def bench(home: Path, *, items: int) -> int:
+    """Judge `items` made-up comparisons in both orders in direct mode and print what it took, as JSON.
+
+    Raises EmbeddedError when not every one succeeded.
+    """
+    with running(home, port=0, scripted=True, fleet=None) as stack, stack.client() as client:
+        _judge(client, stack.models[0], 200)  # what is slow only once does not count
+        before = cpu_seconds(stack)
+        began = time.monotonic()
+        submitted, job = _judge(client, stack.models[0], items)
+        seconds = time.monotonic() - began
+        used = {name: after - before[name] for name, after in cpu_seconds(stack).items()}
+    calls = job["usage"]["calls"]
+    figures = {
+        "items": items,
+        "calls": calls,
+        "prompt_tokens_per_call": round(job["usage"]["prompt_tokens"] / calls),
+        "submit_items_per_second": round(items / submitted),
+        "items_per_second": round(items / (seconds - submitted)),
+        "cores_used": round(sum(used.values()) / seconds, 2),
+        "cpu_ms_per_call": {name: round(1000 * spent / calls, 3) for name, spent in used.items()},
+    }
+    print(json.dumps(figures, indent=2))
+    return 0
+
+
+def cpu_seconds(stack: Stack) -> dict[str, float]:
+    """User and system seconds of each part so far, all processes below it included (Linux's /proc)."""
+    parents: dict[int, int] = {}
+    own: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile; its parent has its seconds
+        parents[int(entry.name)] = int(fields[1])
+        own[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS  # with those of children already reaped
+    names = {child.pid: child.name for child in stack.children}
+    spent = dict.fromkeys(names.values(), 0.0)
+    for process, seconds in own.items():
+        above = process
+        while above in parents and above not in names:
+            above = parents[above]
+        if above in names:
+            spent[names[above]] += seconds
+    return spent
+
+
+def _judge(client: httpx.Client, model: str, items: int) -> tuple[float, Mapping[str, Any]]:
+    """Seconds until the job was accepted, and the ended job."""
+    began = time.monotonic()
+    lines = "".join(json.dumps(_comparison(number)) + "\n" for number in range(items)).encode()
+    job = json.dumps({"kind": "judgement", "judges": [model]}).encode()
+    made = time.monotonic()
+    answer = client.post(
+        "/v1/jobs",
+        files={"job": ("job", job, "application/json"), "items": ("items", lines, "application/x-ndjson")},
+        timeout=600,
+    )
+    if answer.status_code != httpx.codes.ACCEPTED:
+        raise EmbeddedError(f"POST /v1/jobs answered {answer.status_code}: {answer.text}")
+    accepted = time.monotonic() - made
+    url = answer.headers["Location"]
+    while (state := client.get(url).raise_for_status().json())["status"] in ("queued", "running"):
+        time.sleep(0.2)
+    if state["status"] != "completed":
+        raise EmbeddedError(f"the job ended {state['status']}: {state['counts']}")
+    return accepted + made - began, state
+
+
+def _comparison(number: int) -> dict[str, object]:
+    """A comparison of about 1.3 kB, unlike the others from its first word on."""
+    return {
+        "custom_id": f"bench-{number}",
+        "context": [{"role": "user", "content": f"{number}: why is that so? {_SENTENCE * 2}"}],
+        "candidates": [{"content": f"{number} {_SENTENCE * 5}"}, {"content": f"{_SENTENCE * 6} {number}"}],
+        "label": "B" if number % 2 else "A",
+    }
