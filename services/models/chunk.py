@@ -15,7 +15,8 @@ from services.models.columns import instant, text
 class Chunk(SQLModel, table=True):
     """Items `first_seq` (included) to `end_seq` (excluded) of a job.
 
-    `done` = `succeeded` + `failed` items so far; each flush moves them, and ending the chunk adds them to the job.
+    `succeeded` and `failed` count items so far; each flush moves them, and ending the chunk adds them to the job.
+    `flushes` tells a writer whose commit went unanswered whether it went through.
     The indexes cover `state`, which changes twice in a chunk's life, and none of the columns that flushes move.
     """
 
@@ -38,7 +39,7 @@ class Chunk(SQLModel, table=True):
     job_id: UUID = Field(primary_key=True, foreign_key="job.id")
     stage: str = Field(sa_column=Column(text().type, primary_key=True))
     ordinal: int = Field(primary_key=True)
-    part: int = Field(sa_column=Column(SmallInteger, primary_key=True))
+    part: int = Field(sa_column=Column(SmallInteger, primary_key=True, autoincrement=False))
     model: str = Field(sa_column=Column(text().type, primary_key=True))
 
     first_seq: int
@@ -49,8 +50,8 @@ class Chunk(SQLModel, table=True):
     claimed_by: UUID | None = None
     claimed_at: datetime | None = Field(default=None, sa_column=instant(nullable=True))
     deaths: int = Field(default=0, sa_column=Column(SmallInteger, nullable=False, server_default="0"))
+    flushes: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
 
-    done: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
     succeeded: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
     failed: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
     calls: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
