@@ -123,14 +123,12 @@ def test_direct_mode_forces_one_verdict_in_each_order() -> None:
     assert (opinion.winner, opinion.consistent, opinion.first_slot) == (Winner.A, False, 2)
 
 
-def test_direct_mode_needs_a_verdict_that_can_be_forced_and_one_sample() -> None:
+def test_direct_mode_needs_a_verdict_that_can_be_forced() -> None:
     class Scorer(type(protocol("sdrm"))):  # type: ignore[misc]  # a family is made by its own class
         verdict = None
 
     with pytest.raises(ValueError, match="no direct mode"):
         Hearing("judge", "q1", PAIR, Scorer(), HearingOptions(mode=Mode.DIRECT))
-    with pytest.raises(ValueError, match="samples"):
-        HearingOptions(mode=Mode.DIRECT, samples=2)
 
 
 @pytest.mark.parametrize("options", [{"samples": 0}, {"tie_margin": -0.1}, {"tie_margin": 0.6}])
