@@ -30,21 +30,19 @@ ADD_DELIVERY = text(
     """
 )
 
-# `turn` numbers the due deliveries of one host: every host's first comes before any host's second.
+# `turn` numbers what one host has under way and due: every host's first comes before any host's second.
 CLAIM = text(
     """
     WITH pending AS (
         SELECT id, next_at, lower(substring(url FROM '^[^:]+://([^/?#]+)')) AS host
         FROM delivery WHERE state = 'pending' AND next_at <= now()
     ), due AS MATERIALIZED (
-        SELECT id, host, row_number() OVER (PARTITION BY host ORDER BY next_at, id) AS turn FROM pending
-    ), busy AS MATERIALIZED (
-        SELECT * FROM unnest(CAST(:hosts AS text[]), CAST(:running AS integer[])) AS busy (host, running)
+        SELECT id, host, coalesce(running, 0) + row_number() OVER (PARTITION BY host ORDER BY next_at, id) AS turn
+        FROM pending LEFT JOIN unnest(CAST(:hosts AS text[]), CAST(:running AS integer[])) AS busy (host, running)
+             USING (host)
     ), claimed AS (
-        SELECT delivery.id, due.host
-        FROM delivery JOIN due ON due.id = delivery.id LEFT JOIN busy ON busy.host = due.host
-        WHERE delivery.state = 'pending' AND delivery.next_at <= now()
-          AND due.turn + coalesce(busy.running, 0) <= :per_host
+        SELECT delivery.id, due.host FROM delivery JOIN due ON due.id = delivery.id
+        WHERE delivery.state = 'pending' AND delivery.next_at <= now() AND due.turn <= :per_host
         ORDER BY due.turn, delivery.next_at LIMIT :limit
         FOR UPDATE OF delivery SKIP LOCKED
     )

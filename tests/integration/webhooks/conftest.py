@@ -59,7 +59,7 @@ class Docket:
             return [dict(row) for row in connection.execute(text(query), bound).mappings()]
 
     def deliveries(self) -> list[Mapping[str, Any]]:
-        """All deliveries, the oldest first, with the seconds until they are due: from now, and from when they were made."""
+        """All deliveries, the oldest first; `wait` and `hold`: seconds from now, and from its making, to `next_at`."""
         seconds = "extract(epoch FROM next_at - now()) AS wait, extract(epoch FROM next_at - created_at) AS hold"
         return self.rows(f"SELECT *, {seconds} FROM delivery ORDER BY id")
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from standardwebhooks import Webhook
 from services.foundation.database import transaction
 from services.foundation.identifiers import shown
 from services.vocabulary import EventType
+from services.webhooks import queries
 from services.webhooks.guard import allowed_networks, guarded_session
 from services.webhooks.sign import new_secret
 from tests.fakes.receiver import Receiver, answering
@@ -296,77 +298,117 @@ def test_couriers_at_once_deliver_each_webhook_once(docket: Any) -> None:
     assert len({json.loads(request.body)["data"]["job_id"] for request in received}) == jobs
 
 
-def test_a_receiver_that_hangs_holds_up_nobody_else(docket: Any) -> None:
+def test_claims_at_once_take_each_delivery_once(docket: Any) -> None:
+    jobs, claimers = 240, 8
+    for _ in range(jobs):
+        docket.end_job("http://127.0.0.1:9/")
+    with transaction(docket.engine) as connection:
+        assert queries.fan_out(connection, jobs) == jobs
+
+    def claim_all(_: int) -> list[UUID]:
+        taken: list[UUID] = []
+        for _ in range(jobs):
+            with transaction(docket.engine) as connection:
+                taken += [parcel.id for parcel in queries.claim(connection, 2, jobs, {}, hold=3600)]
+        return taken
+
+    with ThreadPoolExecutor(claimers) as pool:
+        taken = [delivery for part in pool.map(claim_all, range(claimers)) for delivery in part]
+    assert len(taken) == len(set(taken)) == jobs
+
+
+class Held:
+    """Holds every answer back until it is let go."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._answer = answering(*statuses)
+        self._gates: dict[int, asyncio.Event] = {}
+
+    def _gate(self, number: int) -> asyncio.Event:
+        return self._gates.setdefault(number, asyncio.Event())
+
+    def let_go(self, *numbers: int) -> None:
+        """Answer these requests, those to come too."""
+        for number in numbers:
+            self._gate(number).set()
+
+    async def __call__(self, number: int, writer: asyncio.StreamWriter) -> None:
+        await self._gate(number).wait()
+        await self._answer(number, writer)
+
+
+def test_a_host_that_hangs_has_its_share_and_no_more(docket: Any) -> None:
     async def deliver() -> int:
-        release = asyncio.Event()
-
-        async def hang(number: int, writer: asyncio.StreamWriter) -> None:
-            await release.wait()
-            await answering(200)(number, writer)
-
-        async with Receiver(hang) as slow, Receiver(answering(200)) as quick:
-            for _ in range(8):
+        held = Held(200)
+        async with Receiver(held) as slow:
+            for _ in range(6):
                 docket.end_job(slow.url)
-            docket.end_job(quick.url)
-            async with courier_of(docket.engine, at_once=4, per_host=2, deadline=PATIENCE) as courier:
-                await courier.run()
-                await until(lambda: docket.states().count("delivered") == 1)
-                docket.end_job(quick.url)
-                await until(lambda: docket.states().count("delivered") == 2, courier.run)
-                assert (len(quick.received), len(slow.received)) == (2, 2)
-                release.set()
-                await until(lambda: docket.states() == ["delivered"] * 10, courier.run)
+            async with courier_of(docket.engine, per_host=2, deadline=PATIENCE) as courier:
+                for _ in range(3):
+                    await courier.run()
+                await until(lambda: len(slow.received) == 2)
+                held.let_go(*range(1, 7))
+                await until(lambda: docket.states() == ["delivered"] * 6, courier.run)
             return slow.most_open
 
     assert asyncio.run(deliver()) == 2
 
 
-def test_an_attempt_that_ends_late_never_undoes_a_delivery(docket: Any) -> None:
+def test_a_host_that_hangs_holds_up_nobody_else(docket: Any) -> None:
+    async def deliver() -> None:
+        held = Held(200)
+        async with Receiver(held) as slow, Receiver(answering(200)) as quick:
+            for _ in range(6):
+                docket.end_job(slow.url)
+            docket.end_job(quick.url)
+            async with courier_of(docket.engine, at_once=2, per_host=2, deadline=PATIENCE) as courier:
+                await courier.run()
+                await until(lambda: docket.states().count("delivered") == 1)
+                docket.end_job(quick.url)
+                await until(lambda: docket.states().count("delivered") == 2, courier.run)
+                assert len(quick.received) == 2
+                held.let_go(*range(1, 7))
+                await until(lambda: docket.states() == ["delivered"] * 8, courier.run)
+
+    asyncio.run(deliver())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "state"),
+    [
+        (200, 500, "delivered"),
+        (200, 410, "delivered"),
+        (500, 200, "delivered"),
+        (410, 200, "delivered"),
+        (410, 500, "pending"),
+        (500, 410, "failed"),
+    ],
+)
+def test_two_attempts_at_once_end_as_the_later_one_says_unless_one_was_a_delivery(
+    docket: Any, first: int, second: int, state: str
+) -> None:
     async def deliver() -> Receiver:
-        release = asyncio.Event()
-
-        async def late_failure(number: int, writer: asyncio.StreamWriter) -> None:
-            if number == 1:
-                await release.wait()
-            await answering(500, 200)(number, writer)
-
-        async with Receiver(late_failure) as receiver:
+        held = Held(first, second)
+        async with Receiver(held) as receiver:
             docket.end_job(receiver.url)
-            async with courier_of(docket.engine, deadline=PATIENCE) as stalled:
+            async with (
+                courier_of(docket.engine, deadline=PATIENCE) as stalled,
+                courier_of(docket.engine, deadline=PATIENCE) as other,
+            ):
                 await stalled.run()
                 await until(lambda: len(receiver.received) == 1)
-                docket.let_time_pass()  # as if its hold had lapsed: another courier takes over
-                await one_round(docket.engine)
-                assert docket.states() == ["delivered"]
-                release.set()
+                docket.let_time_pass()  # as if the first attempt were taken for lost
+                await other.run()
+                await until(lambda: len(receiver.received) == 2)
+                held.let_go(1)
+                await until(lambda: len(docket.attempts()) == 1)
+                held.let_go(2)
             return receiver
 
-    asyncio.run(deliver())
-    assert [attempt["status"] for attempt in docket.attempts()] == [500, 200]
-    assert docket.states() == ["delivered"]
-
-
-def test_an_attempt_that_ends_late_but_well_is_a_delivery(docket: Any) -> None:
-    async def deliver() -> None:
-        release = asyncio.Event()
-
-        async def late_success(number: int, writer: asyncio.StreamWriter) -> None:
-            if number == 1:
-                await release.wait()
-            await answering(200, 500)(number, writer)
-
-        async with Receiver(late_success) as receiver:
-            docket.end_job(receiver.url)
-            async with courier_of(docket.engine, deadline=PATIENCE) as stalled:
-                await stalled.run()
-                await until(lambda: len(receiver.received) == 1)
-                docket.let_time_pass()
-                await one_round(docket.engine)
-                assert docket.states() == ["pending"]
-                release.set()
-
-    asyncio.run(deliver())
-    assert docket.states() == ["delivered"]
+    received = asyncio.run(deliver()).received
+    assert len({request.headers["webhook-id"] for request in received}) == 1
+    assert [attempt["status"] for attempt in docket.attempts()] == [first, second]
+    assert docket.states() == [state]
 
 
 def test_a_deleted_jobs_events_are_told_to_nobody(docket: Any) -> None:

@@ -229,9 +229,12 @@ def test_a_compressed_answer_is_not_unpacked() -> None:
 def test_a_receivers_cookies_are_not_brought_back() -> None:
     async def attempts() -> list[Received]:
         answer = answering(500, headers="Set-Cookie: tenant=other\r\n")
-        async with Receiver(answer) as receiver, guarded_session(LOOPBACK, "Assizes/test") as session:
+        async with (
+            Receiver(answer) as receiver,
+            guarded_session(LOOPBACK, "Assizes/test", lambda _: ["127.0.0.1"]) as session,
+        ):
             for _ in range(2):
-                await deliver(session, parcel_for(receiver.url))
+                await deliver(session, parcel_for(f"http://cookies.example:{receiver.port}/"))
             return receiver.received
 
     received = asyncio.run(attempts())
