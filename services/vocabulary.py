@@ -102,7 +102,9 @@ class OnConflict(StrEnum):
 
 
 class Winner(StrEnum):
-    """A side of a comparison, or neither. In a reading: `A` is the first slot. In an opinion: the item's first candidate."""
+    """A side of a comparison, or neither. In a reading: `A` is the first slot. In an opinion: the item's first
+    candidate.
+    """
 
     A = "A"
     B = "B"

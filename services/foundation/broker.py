@@ -5,8 +5,19 @@ broker hangs. Messages are doorbells: losing one, or all, loses no work.
 """
 
 from celery import Celery
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from services.foundation.errors import AssizesError
 
 HEAR = "assizes.hear"
+
+
+class BrokerAway(AssizesError):
+    """The broker cannot be reached, does not answer in time, or takes no more."""
+
+    code = "broker_away"
+    retryable = True
 
 
 def hear_queue(model: str) -> str:
@@ -39,3 +50,22 @@ def make_broker(redis_url: str, *, patience: float) -> Celery:
         },
     )
     return app
+
+
+def ring(broker: Celery, model: str, times: int) -> None:
+    """Put so many bells into the queue of a model. Raises BrokerAway, with fewer or none of them rung."""
+    try:
+        with broker.connection_for_write() as connection, connection.Producer() as producer:
+            for _ in range(times):
+                broker.send_task(HEAR, args=(model,), queue=hear_queue(model), producer=producer, retry=False)
+    except (OperationalError, RedisError, OSError) as error:
+        raise BrokerAway(type(error).__name__) from error
+
+
+def waiting(broker: Celery, model: str) -> int:
+    """How many bells of a model nobody has answered yet. Raises BrokerAway."""
+    try:
+        with broker.connection_for_read() as connection:
+            return int(connection.default_channel.client.llen(hear_queue(model)))
+    except (OperationalError, RedisError, OSError) as error:
+        raise BrokerAway(type(error).__name__) from error

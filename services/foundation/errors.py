@@ -11,7 +11,9 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One place in a request that is wrong: the line of an upload (from 1), a JSON pointer, a stable code, a sentence."""
+    """One place in a request that is wrong: the line of an upload (from 1), a JSON pointer, a stable code, a
+    sentence.
+    """
 
     code: str
     pointer: str

@@ -6,7 +6,6 @@ surrogates stand in it as escapes.
 
 import json
 import re
-from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -20,12 +19,8 @@ def escaped(value: Any) -> str:
 
 
 def literal(text: str) -> str:
-    """`text` as a JSON string literal, storable as it is: `escaped` for the commonest value, and several times faster."""
+    """`text` as a JSON string literal, storable as it is: `escaped` for the commonest value, and several times
+    faster.
+    """
     quoted: str = encode_basestring(text)
     return quoted if quoted.isascii() else UNSTORABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
-
-
-def canonical(value: Mapping[str, Any]) -> str:
-    """`value` as JSON text with sorted keys: equal objects give equal texts."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
-    return text

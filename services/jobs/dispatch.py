@@ -4,13 +4,12 @@ Guarantee: what is queued in PostgreSQL gets heard whatever happens to the broke
 no event, and ringing never raises: the ringer of the maintenance worker rings again within about a second.
 """
 
+from collections.abc import Mapping
+
 import structlog
-from celery import Celery
-from kombu.exceptions import OperationalError
-from redis.exceptions import RedisError
 from sqlalchemy import Connection, text
 
-from services.foundation.broker import HEAR, hear_queue, make_broker
+from services.foundation.broker import BrokerAway, make_broker, ring, waiting
 
 log = structlog.get_logger(__name__)
 
@@ -37,37 +36,29 @@ WANTED = text(
 
 
 class Bell:
-    """Rings for models over one broker."""
+    """Rings for models over one broker. Best effort: a broker that is away is logged, never raised."""
 
     def __init__(self, redis_url: str) -> None:
-        self.broker: Celery = make_broker(redis_url, patience=PATIENCE)
+        self._broker = make_broker(redis_url, patience=PATIENCE)
 
     def ring(self, model: str, times: int) -> None:
-        """Ring for a model, at most `WINDOW` times. Best effort: a broker that cannot take it is logged, not raised."""
+        """Ring for a model, at most `WINDOW` times."""
         try:
-            with self.broker.connection_for_write() as connection, connection.Producer() as producer:
-                for _ in range(min(times, WINDOW)):
-                    self.broker.send_task(
-                        HEAR, args=(model,), queue=hear_queue(model), producer=producer, retry=False, ignore_result=True
-                    )
-        except (OperationalError, RedisError, OSError) as error:
-            log.warning("bell_not_rung", model=model, error=type(error).__name__)
+            ring(self._broker, model, min(times, WINDOW))
+        except BrokerAway as error:
+            log.warning("bell_not_rung", model=model, error=error.message)
 
-    def top_up(self, wanted: dict[str, int]) -> None:
-        """Ring each model up to its wanted number of waiting bells. Best effort as `ring`."""
+    def top_up(self, wanted: Mapping[str, int]) -> None:
+        """Ring for each model until as many bells wait as are wanted."""
         for model, bells in wanted.items():
             try:
-                with self.broker.connection_for_read() as connection:
-                    waiting = connection.default_channel.client.llen(hear_queue(model))
-            except (OperationalError, RedisError, OSError) as error:
-                log.warning("bells_not_counted", model=model, error=type(error).__name__)
-                continue
-            if waiting < bells:
-                self.ring(model, bells - waiting)
+                ring(self._broker, model, bells - waiting(self._broker, model))
+            except BrokerAway as error:
+                log.warning("bell_not_rung", model=model, error=error.message)
 
     def close(self) -> None:
         """Give the connections back."""
-        self.broker.close()
+        self._broker.close()
 
 
 def wanted_bells(connection: Connection, models: list[str]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from services.foundation.fleet import Fleet, FleetModel
 from services.foundation.jsontext import escaped
 from services.jobs.intake import MOST_HEARD, NESTED, Inline, Item, ItemReader
 from services.jobs.strictjson import DEEPEST, JsonError, StrictReader, blank_end, pointer_to, too_deep
+from services.judging.registry import names as protocol_names
 from services.vocabulary import Decide, JobKind, Mode, OnConflict, Orders, Priority
 
 LARGEST_METADATA = 16 << 10  # bytes of its JSON text
@@ -221,19 +222,33 @@ def _submission(members: Mapping[str, _Member], fleet: Fleet) -> Submission:
         faults.append(Fault("too_large", "/metadata", f"metadata is larger than {LARGEST_METADATA} bytes"))
     elif too_deep(request.metadata, DEEPEST - 1):
         faults.append(Fault("invalid_value", "/metadata", NESTED))
-    if faults or model is None:
+    settings = None
+    if model is not None:
+        settings = resolve(request.options or Options(), model)
+        faults += _contradictions(settings, model)
+    if faults or settings is None:
         raise Invalid("the job cannot be accepted", faults)
     callback = request.callback
     return Submission(
         kind=request.kind,
         judge=judge,
-        settings=resolve(request.options or Options(), model),
+        settings=settings,
         name=request.name,
         metadata=metadata,
         callback=escaped(callback.model_dump(mode="json")) if callback else None,
         priority=Priority[(request.priority or "standard").upper()],
         deadline=request.deadline,
     )
+
+
+def _contradictions(settings: JobSettings, model: FleetModel) -> list[Fault]:
+    """What each option allows and this judge, or all of them together, do not."""
+    if model.protocol not in protocol_names():
+        return [Fault("unknown_model", "/judges/0", f"this version has no protocol {model.protocol} to ask it with")]
+    if settings.mode is Mode.DIRECT and settings.samples > 1:
+        same = "direct mode draws nothing: every sample would be the same"
+        return [Fault("invalid_value", "/options/samples", same)]
+    return []
 
 
 def _faults(error: ValidationError) -> list[Fault]:

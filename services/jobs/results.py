@@ -21,6 +21,7 @@ from services.foundation.jsontext import escaped
 from services.jobs.intake import custom_id_hash
 from services.vocabulary import ItemStatus, Stage
 
+STORED_AS_JSON = ("reading", "label_logprobs", "sampling", "prompt", "completion", "error_message")
 STREAM_PAGE = 500
 TRACE_PAGE = 100
 
@@ -248,13 +249,10 @@ def _trace(row: RowMapping) -> str:
         "prompt_tokens": row["prompt_tokens"],
         "cached_tokens": row["cached_tokens"],
         "completion_tokens": row["completion_tokens"],
-        "error_message": row["error_message"],
         "sent_at": rfc3339(row["sent_at"]) if row["sent_at"] else None,
         "latency_ms": row["latency_ms"],
         "queue_ms": row["queue_ms"],
         "epoch_id": str(row["epoch_id"]),
     }
-    kept = ",".join(
-        f'"{name}":{row[name] or "null"}' for name in ("reading", "label_logprobs", "sampling", "prompt", "completion")
-    )
+    kept = ",".join(f'"{name}":{row[name] or "null"}' for name in STORED_AS_JSON)
     return f'{{"custom_id":{row["custom_id"]},{escaped(plain)[1:-1]},{kept}}}'

@@ -13,7 +13,6 @@ from services.judging.heard import Heard
 from services.judging.hearing import CallKey
 from services.judging.judge import Question
 from services.judging.opinion import Opinion, Verdict
-from services.judging.reading import Reading
 from services.judging.runtime import CallRefused, Completion, Sampling
 from services.vocabulary import ItemStatus
 
@@ -46,7 +45,7 @@ def trace_row(
         key.forced,
         epoch_id,
         heard.outcome,
-        json.dumps(reading_json(heard)),
+        json.dumps(heard.reading.as_json() | {"p_first": heard.p_first}),
         escaped(text) if keep_prompt else None,
         hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         escaped(answered.text) if answered else None,
@@ -61,20 +60,6 @@ def trace_row(
         answer.waited_s * 1000 if answer else None,
         answered.queue_s * 1000 if answered and answered.queue_s is not None else None,
     )
-
-
-def reading_json(heard: Heard) -> dict[str, Any]:
-    """A reading as it is stored: what was read, by which rule, where, and what else looked like an answer."""
-    reading: Reading = heard.reading
-    return {
-        "winner": reading.winner,
-        "p_first": heard.p_first,
-        "rule": reading.rule,
-        "flags": sorted(reading.flags),
-        "span": reading.span,
-        "seen": [asdict(place) for place in reading.seen],
-        "seed_verdict": reading.seed_verdict,
-    }
 
 
 def _sampling_json(question: Question, wanted: Sampling) -> str | None:

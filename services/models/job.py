@@ -17,8 +17,8 @@ class Job(SQLModel, table=True):
     """One job. `day` is its creation day (UTC): the partition of its traces.
 
     `settings` is JSON with every option resolved; `metadata_json` and `callback` are JSON as sent. `succeeded` and
-    `failed` count the items of ended chunks; `cancelled` and `expired` are set when the job ends. `version` grows with each
-    change that a caller can see; `sequence` numbers its webhook events.
+    `failed` count the items of ended chunks; `cancelled` and `expired` are set when the job ends. `version` grows with
+    each change that a caller can see; `sequence` numbers its webhook events.
     """
 
     __table_args__ = (
@@ -67,7 +67,8 @@ class Item(SQLModel, table=True):
     """One item, inserted by COPY.
 
     `input` is the item's JSON text exactly as sent. `custom_id` is a JSON string literal (it may hold NUL), its hash a
-    128-bit BLAKE2b of the string. `facets` is JSON `{"label", "cluster", "systems"}`: what reports need without the texts.
+    128-bit BLAKE2b of the string. `facets` is JSON `{"label", "cluster", "systems"}`: what reports need without the
+    texts.
     """
 
     __table_args__ = (UniqueConstraint("job_id", "custom_id_hash", name="item_custom_id"),)

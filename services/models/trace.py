@@ -1,7 +1,7 @@
 """Traces: the raw record of every call, insert-only.
 
-Guarantee: one row a call number; what was sent and what came back, unshortened. Partitioned by the job's creation day, so
-that old traces are dropped, never deleted.
+Guarantee: one row a call number; what was sent and what came back, unshortened. Partitioned by the job's creation day,
+so that old traces are dropped, never deleted.
 """
 
 from datetime import date, datetime
@@ -14,10 +14,12 @@ from services.models.columns import instant, jsonb, text
 
 
 class Trace(SQLModel, table=True):
-    """One call. `prompt`, `completion` and `error_message` are JSON string literals; `prompt` is null where only hashes are kept.
+    """One call. `prompt`, `completion` and `error_message` are JSON string literals; `prompt` is null where only hashes
+    are kept.
 
-    `call` is the call's number within its item and judge (`services.judging.hearing.CallKey`). `label_logprobs` are natural
-    logarithms by label, taken at `sampling`'s temperature. `latency_ms` is what the worker waited, `queue_ms` the runtime's own.
+    `call` is the call's number within its item and judge (`services.judging.hearing.CallKey`). `label_logprobs` are
+    natural logarithms by label, taken at `sampling`'s temperature. `latency_ms` is what the worker waited, `queue_ms`
+    the runtime's own.
     """
 
     __table_args__ = ({"postgresql_partition_by": "RANGE (day)"},)

@@ -1,6 +1,7 @@
 """Webhook events and their deliveries.
 
-Guarantee: an event is written in the transaction that makes it true; a delivery is marked only after the receiver said 2xx.
+Guarantee: an event is written in the transaction that makes it true; a delivery is marked only after the receiver said
+2xx.
 """
 
 from datetime import datetime
