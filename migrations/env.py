@@ -1,4 +1,7 @@
-"""Alembic's environment: migrates the database that `ASSIZES_DATABASE_URL` (or its `_FILE`) names, one transaction a run."""
+"""Alembic's environment: migrates the database that `ASSIZES_DATABASE_URL` (or its `_FILE`) names.
+
+Guarantee: one transaction a run, and one run at a time.
+"""
 
 import os
 from pathlib import Path
@@ -21,7 +24,7 @@ def database_url() -> str:
     return os.environ["ASSIZES_DATABASE_URL"]
 
 
-def include(name: str | None, kind: str, parents: object) -> bool:
+def include(name: str | None, kind: str, _parents: object) -> bool:
     """Autogenerate sees the tables, not the daily partitions of `trace`."""
     return not (kind == "table" and name is not None and name.startswith("trace_"))
 
