@@ -7,10 +7,13 @@ a caller's names cannot break a table or reach a terminal's controls.
 from collections.abc import Iterator, Sequence
 
 from services.contract.reports import Agreement, Interval, Proportion, Report, WinRate
-from services.vocabulary import Mode, Orders
+from services.vocabulary import Decide, Mode, Orders
 
 NOTHING = "–"
 LONGEST_NAME = 40
+ORDERS = {Orders.BOTH: "both orders", Orders.GIVEN: "the given order", Orders.RANDOM: "one random order"}
+MODES = {Mode.DIRECT: "direct mode", Mode.REASON: "with reasoning"}
+DECIDED_BY = {Decide.SOFT: "soft verdicts", Decide.VOTE: "votes"}
 
 
 def markdown(report: Report) -> str:
@@ -29,7 +32,7 @@ def _heading(report: Report) -> Iterator[str]:
     yield f"# {_name(job.name)} ({job.id})" if job.name else f"# {job.id}"
     yield (
         f"{job.status.value}: {report.items.heard} of {report.items.total} items heard by "
-        f"{', '.join(map(_name, job.judges))}, {mode}, in {orders}{samples}, decided by {job.decide.value}."
+        f"{', '.join(map(_name, job.judges))}, {MODES[job.mode]}, in {ORDERS[job.orders]}{samples}, decided by {DECIDED_BY[job.decide]}."
     )
 
 
@@ -77,12 +80,13 @@ def _labels(report: Report) -> Iterator[str]:
     yield _table(head, rows)
     if rest:
         yield f"The verdict over all {labels.verdict.raw.n} labelled items with one: {_proportion(labels.verdict.raw)}."
-    if labels.orders is not None and labels.orders.verdict.raw.rate is not None:
-        single = max(labels.orders.given.raw.count, labels.orders.swapped.raw.count)
-        gained = labels.orders.verdict.raw.count - single
+    if labels.orders is not None:
+        single = (labels.orders.given.raw.count + labels.orders.swapped.raw.count) / 2
+        both, n = labels.orders.verdict.raw.count, labels.orders.verdict.raw.n
+        difference = f"{abs(both - single):g} {'more' if both > single else 'fewer'}" if both != single else "no more"
         yield (
-            f"Hearing both orders gets {abs(gained)} of {labels.orders.verdict.raw.n} items "
-            f"{'more' if gained >= 0 else 'fewer'} right than the better single order."
+            f"A single order is right on {single:g} of {n} items on average, the verdict out of both on {both}: "
+            f"{difference}."
         )
 
 

@@ -27,14 +27,14 @@ def test_the_recovery_of_both_orders_stands_in_one_table() -> None:
     assert cells(text, "one order, as given")[:2] == ["6 of 12", "50.0 %"]
     assert cells(text, "one order, swapped")[:2] == ["6 of 12", "50.0 %"]
     assert cells(text, "both orders: the verdict")[:2] == ["9 of 12", "75.0 %"]
-    assert "Hearing both orders gets 3 of 12 items more right" in text
+    assert "single order is right on 6 of 12 items on average, the verdict out of both on 9: 3 more." in text
     assert "first slot: 100.0 % (24 of 24, 95 %" in text
     assert "gave the same answer: 0.0 % (0 of 12, 95 %" in text
 
 
 def test_both_orders_may_also_do_worse() -> None:
     rows = [row(i, B, opinion(votes=votes(A, A), first_slot=1), label=A) for i in range(4)]
-    assert "Hearing both orders gets 4 of 4 items fewer right" in markdown(build(job(), 4, rows))
+    assert "right on 4 of 4 items on average, the verdict out of both on 0: 4 fewer." in markdown(build(job(), 4, rows))
 
 
 def test_a_job_without_one_success_shows_dashes_not_zeros() -> None:
