@@ -24,15 +24,12 @@ def markdown(report: Report) -> str:
 
 def _heading(report: Report) -> Iterator[str]:
     job = report.job
-    orders = {Orders.BOTH: "both orders", Orders.GIVEN: "the given order", Orders.RANDOM: "one random order"}[
-        job.orders
-    ]
-    mode = {Mode.DIRECT: "direct mode", Mode.REASON: "with reasoning"}[job.mode]
     samples = f", {job.samples} samples an order" if job.samples > 1 else ""
     yield f"# {_name(job.name)} ({job.id})" if job.name else f"# {job.id}"
     yield (
         f"{job.status.value}: {report.items.heard} of {report.items.total} items heard by "
-        f"{', '.join(map(_name, job.judges))}, {MODES[job.mode]}, in {ORDERS[job.orders]}{samples}, decided by {DECIDED_BY[job.decide]}."
+        f"{', '.join(map(_name, job.judges))}, {MODES[job.mode]}, in {ORDERS[job.orders]}{samples}, "
+        f"decided by {DECIDED_BY[job.decide]}."
     )
 
 
