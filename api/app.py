@@ -17,6 +17,7 @@ from services.contract.problems import Problem
 from services.foundation.database import make_engine
 from services.foundation.fleet import load_fleet
 from services.foundation.settings import Settings
+from services.foundation.version import VERSION
 from services.jobs.dispatch import Bell
 from services.jobs.request import check_fleet
 
@@ -30,7 +31,7 @@ def create_app(settings: Settings) -> Flask:
     check_fleet(fleet)
     app = OpenAPI(
         "api",
-        info={"title": "Assizes", "version": "0.1.0", "description": "Asynchronous judging of texts by models."},
+        info={"title": "Assizes", "version": VERSION, "description": "Asynchronous judging of texts by models."},
         security_schemes=openapi.KEY,
         validation_error_model=Problem,
         validation_error_callback=parameters.refuse,

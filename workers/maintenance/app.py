@@ -12,6 +12,7 @@ import structlog
 from services.foundation.database import make_engine
 from services.foundation.fleet import load_fleet
 from services.foundation.settings import Settings
+from services.foundation.version import VERSION
 from services.jobs.dispatch import Bell
 from services.webhooks.guard import allowed_networks, guarded_session
 from workers.maintenance.bell_ringer import BellRinger
@@ -22,7 +23,7 @@ from workers.maintenance.rescuer import Rescuer
 
 log = structlog.get_logger(__name__)
 
-AGENT = "Assizes-Webhooks/1"
+AGENT = f"Assizes/{VERSION}"
 
 
 async def keep_house(settings: Settings) -> None:
