@@ -41,7 +41,6 @@ class Settings(BaseSettings):
     drain: float = Field(default=30.0, ge=0, description="how long running calls may go on after SIGTERM")
     runtime_start: float = Field(default=1800.0, gt=0, description="how long a runtime may take to load its model")
     runtime_logs: Path = Field(default=Path(".assizes/logs"), description="where launched runtimes write their logs")
-    metrics_port: int | None = Field(default=None, description="where workers show /metrics; nowhere by default")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @classmethod
