@@ -4,6 +4,9 @@
 # RUNTIME=scripted   demo and up: a stand-in instead of SGLang, for a quick look
 # FLEET=path PORT=n  demo and up: another fleet file, another port
 
+# where it is set, each start would compile all modules anew: seconds for the service, a quarter of a minute for SGLang
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup application sglang demo up test check bench lock clean
 
