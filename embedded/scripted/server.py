@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import asdict
 
 import orjson
 from aiohttp import web
@@ -51,8 +52,8 @@ class ScriptedServer:
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
         self._reopening: asyncio.Task[None] | None = None
-        info = self._constant(lambda: shapes.server_info(identity))
-        model = self._constant(lambda: shapes.model_info(identity))
+        info = self._reported(lambda: shapes.server_info(identity))
+        model = self._reported(lambda: shapes.model_info(identity))
         self._routes: dict[str, dict[str, Handler]] = {
             "/generate": {"POST": self._generate},
             "/abort_request": {"POST": self._abort},
@@ -65,12 +66,13 @@ class ScriptedServer:
             "/get_model_info": {"GET": model},
             "/server_info": {"GET": info},
             "/get_server_info": {"GET": info},
-            "/v1/models": {"GET": self._constant(lambda: shapes.models(identity, self.started))},
-            "/v1/loads": {"GET": self._constant(lambda: shapes.loads(identity, engine))},
+            "/v1/models": {"GET": self._reported(lambda: shapes.models(identity, self.started))},
+            "/v1/loads": {"GET": self._reported(lambda: shapes.loads(identity, engine))},
             "/metrics": {"GET": self._metrics},
             "/scripted/script": {"POST": self._add_rules, "DELETE": self._clear_rules},
             "/scripted/fault": {"POST": self._set_fault, "DELETE": self._clear_fault},
             "/scripted/calls": {"GET": self._list_calls, "DELETE": self._clear_calls},
+            "/scripted/counters": {"GET": self._reported(lambda: asdict(engine.counters))},
         }
 
     async def start(self) -> None:
@@ -94,7 +96,7 @@ class ScriptedServer:
     async def _handle(self, request: BaseRequest) -> web.StreamResponse:
         methods = self._routes.get(request.path)
         if methods is None:
-            return _json({"detail": "Not Found"}, 404)
+            return _json(shapes.missing(request.path), 404)
         handler = methods.get(request.method)
         if handler is None:
             response = _json({"detail": "Method Not Allowed"}, 405)
@@ -228,7 +230,7 @@ class ScriptedServer:
     async def _metrics(self, _request: BaseRequest) -> web.StreamResponse:
         return web.Response(text=shapes.metrics(self.identity, self.engine), content_type="text/plain", charset="utf-8")
 
-    def _constant(self, body: Callable[[], object]) -> Handler:
+    def _reported(self, body: Callable[[], object]) -> Handler:
         async def answer(_request: BaseRequest) -> web.StreamResponse:
             return _json(body())
 
@@ -262,20 +264,12 @@ class ScriptedServer:
         return _json({"fault": None})
 
     async def _list_calls(self, _request: BaseRequest) -> web.StreamResponse:
-        counters = self.engine.counters
-        return _json(
-            {
-                "served": counters.requests,
-                "peak_running": counters.peak_running,
-                "peak_waiting": counters.peak_waiting,
-                "calls": [self._described(flight, asked) for flight, asked in self.calls],
-            }
-        )
+        return _json([self._described(flight, asked) for flight, asked in self.calls])
 
     async def _clear_calls(self, _request: BaseRequest) -> web.StreamResponse:
         self.calls.clear()
         self.engine.counters.peak_running = self.engine.counters.peak_waiting = 0
-        return _json({"calls": 0})
+        return _json([])
 
     def _described(self, flight: Flight, asked: Request) -> shapes.type_json:
         ended = flight.finished is not None

@@ -130,6 +130,15 @@ def error(message: str) -> type_json:
     return {"error": {"message": message}}
 
 
+def missing(path: str) -> type_json:
+    """What a 404 says."""
+    name = path.removeprefix("/v1/models/")
+    if name == path:
+        return {"detail": "Not Found"}
+    message = f"The model '{name}' does not exist"
+    return {"error": {"message": message, "type": "invalid_request_error", "param": "model", "code": "model_not_found"}}
+
+
 def model_info(who: Identity) -> type_json:
     """`/model_info`."""
     return {
@@ -158,13 +167,24 @@ def models(who: Identity, started: float) -> type_json:
 
 def server_info(who: Identity) -> type_json:
     """`/server_info`: the arguments that a caller may ask for."""
+    unset = ("max_ep_size", "max_mamba_cache_size", "max_lora_rank", "max_loaded_loras")
     state = {
+        **dict.fromkeys(unset),
+        "max_loras_per_batch": 8,
+        "max_lora_chunk_size": 16,
+        "max_prefill_tokens": 16384,
         "max_running_requests": who.max_running,
         "max_queued_requests": who.max_queued,
         "max_total_tokens": who.max_total_tokens,
         "effective_max_running_requests_per_dp": who.max_running,
         "last_gen_throughput": 0.0,
-        "memory_usage": {"weight": 0.0, "kvcache": 0.0, "token_capacity": who.max_total_tokens},
+        "memory_usage": {
+            "weight": 0.0,
+            "kvcache": 0.0,
+            "startup_available": 0.0,
+            "token_capacity": who.max_total_tokens,
+            "token_capacity_swa": None,
+        },
     }
     return {
         "model_path": who.weights,

@@ -36,13 +36,16 @@ MESSAGE_LENGTH = 500  # a server's message may repeat a whole request
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
-    """What a server says of itself. `context_length` and `max_input_tokens` count tokens; no argument is a secret."""
+    """What a server says of itself. No argument in `server_args` is a secret.
+
+    `context_length`: tokens that fit for sure, prompt and answer together. SGLang refuses a prompt that is shorter than
+    the model's context length by less than seven tokens, and one that its cache cannot hold.
+    """
 
     version: str
     served_model: str
     max_running_requests: int
     context_length: int
-    max_input_tokens: int | None
     server_args: Mapping[str, object]
 
 
@@ -197,7 +200,9 @@ def read_completion(answer: Mapping[str, Any], labels: Sequence[Label] = ()) -> 
     try:
         meta = answer["meta_info"]
         reason = FinishReason(meta["finish_reason"]["type"])
-        text = str(answer["text"])
+        text = answer["text"]
+        if not isinstance(text, str):
+            raise TypeError("the text is none")
         logprobs: tuple[tuple[str, float], ...] = ()
         if labels and reason is not FinishReason.ABORT:
             logprobs = _label_logprobs(meta["output_token_ids_logprobs"][0], labels)
@@ -220,13 +225,12 @@ def read_info(args: Mapping[str, Any], models: Mapping[str, Any]) -> RuntimeInfo
     try:
         states = args.get("internal_states") or [{}]
         running = sum(int(state.get("effective_max_running_requests_per_dp") or 0) for state in states)
-        limit = args.get("max_req_input_len")
+        longest = int(models["data"][0]["max_model_len"])
         return RuntimeInfo(
             version=str(args["version"]),
             served_model=str(models["data"][0]["id"]),
             max_running_requests=running or int(args["max_running_requests"]),
-            context_length=int(models["data"][0]["max_model_len"]),
-            max_input_tokens=int(limit) - 1 if limit else None,  # a prompt of `limit` tokens is refused
+            context_length=min(longest, int(args.get("max_req_input_len") or longest)),
             server_args={name: value for name, value in args.items() if not SECRET.search(name)},
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -1,0 +1,193 @@
+"""Launching a runtime: ready or reported, alone in its environment, and gone with whoever launched it.
+
+The interpreter that "has SGLang" is here a script that starts the scripted runtime instead.
+"""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from embedded import models
+from embedded.places import CHECKOUT
+from services.foundation.fleet import FleetModel
+from tests.contracts.server import Server
+from workers.runtime.launch import LaunchedRuntime, LaunchFailed, flags, launch
+
+PATIENCE_S = 60.0
+STAND_IN = """#!{python}
+import json, os, sys
+arguments = sys.argv[1:]
+assert arguments[:3] == ["-P", "-m", "sglang.launch_server"], arguments
+with open("seen.json", "w") as file:
+    seen = {{"cwd": os.getcwd(), "environment": dict(os.environ), "session": os.getsid(0), "pid": os.getpid()}}
+    json.dump(seen, file)
+{before}
+port = arguments[arguments.index("--port") + 1]
+scripted = ["-m", "embedded", "scripted", "--port", port, "--tokenizer", {tokenizer!r}, "--model", "judge"]
+os.chdir({checkout!r})
+os.execv({python!r}, [{python!r}, *scripted])
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Callable[..., FleetModel]:
+    """A function that makes a fleet entry whose interpreter runs `before` and then the scripted runtime."""
+
+    def make(before: str = "") -> FleetModel:
+        script = tmp_path / "python"
+        tokenizer = str(models.make("scripted"))
+        script.write_text(
+            STAND_IN.format(python=sys.executable, before=before, tokenizer=tokenizer, checkout=str(CHECKOUT))
+        )
+        script.chmod(0o755)
+        return FleetModel(name="judge", protocol="sdrm", weights=tokenizer, python=str(script))
+
+    return make
+
+
+@pytest.fixture
+def port(free_port: Callable[[], int]) -> int:
+    """A free port."""
+    return free_port()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs. A zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def running(program: str) -> list[int]:
+    """The processes that were started with `program`."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if program.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait for the end of a process that is not our child."""
+    deadline = time.monotonic() + PATIENCE_S
+    while alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} outlives its launcher"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def launched(model: Callable[..., FleetModel], port: int, tmp_path: Path) -> Iterator[LaunchedRuntime]:
+    """A launched runtime."""
+    environment = {**os.environ, "PYTHONPATH": "/nowhere", "ASSIZES_DATABASE_URL": "secret", "KEPT": "yes"}
+    runtime = launch(
+        model(),
+        port=port,
+        log=tmp_path / "logs" / "judge.log",
+        devices="3",
+        start_s=PATIENCE_S,
+        environment=environment,
+    )
+    yield runtime
+    runtime.stop()
+
+
+def test_a_launched_runtime_is_ready_and_stops_when_told(launched: LaunchedRuntime, tmp_path: Path) -> None:
+    server = Server(launched.url, tmp_path, scripted=True)
+    assert launched.alive
+    assert server.get("/v1/models").json()["data"][0]["id"] == "judge"
+    launched.stop()
+    assert not launched.alive
+    assert launched.process.returncode == 0  # by SIGINT, without being killed
+    launched.stop()
+
+
+def test_it_runs_elsewhere_in_a_session_of_its_own_without_our_settings(
+    launched: LaunchedRuntime, tmp_path: Path
+) -> None:
+    seen = json.loads((tmp_path / "logs" / "seen.json").read_text())
+    assert seen["cwd"] == str(tmp_path / "logs")
+    assert seen["session"] == seen["pid"] == launched.process.pid
+    environment = seen["environment"]
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["KEPT"]) == ("3", "yes")
+    assert not {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "ASSIZES_DATABASE_URL"} & environment.keys()
+
+
+def test_a_runtime_that_dies_while_starting_is_reported_with_its_log(
+    model: Callable[..., FleetModel], port: int, tmp_path: Path
+) -> None:
+    entry = model('print("no such weights", flush=True)\nsys.exit(3)')
+    with pytest.raises(LaunchFailed, match="ended with status 3") as caught:
+        launch(entry, port=port, log=tmp_path / "judge.log", start_s=PATIENCE_S)
+    assert caught.value.log_tail == "no such weights\n"
+
+
+def test_a_runtime_that_never_gets_ready_is_stopped_and_reported(
+    model: Callable[..., FleetModel], port: int, tmp_path: Path
+) -> None:
+    entry = model("import time; time.sleep(600)")
+    with pytest.raises(LaunchFailed, match="was not ready after 2 s"):
+        launch(entry, port=port, log=tmp_path / "judge.log", start_s=2)
+    assert entry.python is not None
+    assert running(entry.python) == []
+
+
+def test_a_taken_port_is_reported_before_anything_starts(
+    launched: LaunchedRuntime, model: Callable[..., FleetModel], port: int, tmp_path: Path
+) -> None:
+    with pytest.raises(LaunchFailed, match=f"port {port} is taken"):
+        launch(model(), port=port, log=tmp_path / "second.log", start_s=PATIENCE_S)
+
+
+def test_it_does_not_outlive_a_launcher_that_is_killed(
+    model: Callable[..., FleetModel], port: int, tmp_path: Path
+) -> None:
+    entry = model()
+    program = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from services.foundation.fleet import FleetModel\nfrom workers.runtime.launch import launch\n"
+        f"model = FleetModel.model_validate_json({entry.model_dump_json()!r})\n"
+        f"runtime = launch(model, port={port}, log=Path({str(tmp_path / 'judge.log')!r}), start_s={PATIENCE_S})\n"
+        "print(runtime.process.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert launcher.stdout is not None
+        with launcher.stdout as output:
+            pid = int(output.readline())
+        assert alive(pid)
+    finally:
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait()
+    wait_until_gone(pid)
+
+
+def test_the_fleet_files_flags_come_last_and_win() -> None:
+    entry = FleetModel(
+        name="judge",
+        protocol="sdrm",
+        weights="some/model",
+        revision="abc",
+        context_length=4096,
+        gpus=2,
+        launch=("--x", "1"),
+    )
+    given = flags(entry, 31000)
+    pairs = dict(itertools.pairwise(given))
+    assert given[-2:] == ("--x", "1")
+    assert pairs["--model-path"] == "some/model"
+    assert (pairs["--revision"], pairs["--context-length"], pairs["--tp-size"]) == ("abc", "4096", "2")
+    assert (pairs["--served-model-name"], pairs["--port"], pairs["--host"]) == ("judge", "31000", "127.0.0.1")
+    assert (pairs["--schedule-policy"], pairs["--max-queued-requests"]) == ("lpm", "128")
