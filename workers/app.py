@@ -134,8 +134,7 @@ def consume(settings: Settings, model: str, worker: GpuWorker, slots: int) -> No
 
 @contextmanager
 def started(model: FleetModel, settings: Settings) -> Iterator[LaunchedRuntime | None]:
-    """The runtime of a model, launched for the length of the block; None where the fleet names a server to attach to.
-    """
+    """The runtime of a model, launched for the length of the block; None where the fleet names one to attach to."""
     if model.url is not None:
         yield None
         return

@@ -93,7 +93,8 @@ def test_kill_9_of_the_api_after_its_commit(parts: Parts, free_port: Callable[[]
     headers = {"Authorization": f"Bearer {parts.key()}"}
     body = {"kind": "judgement", "judges": [MODEL], "items": comparisons(50)}
     client = broker(parts)
-    client.client_pause(60_000)  # so that the API, its commit done, stands before a broker that does not answer
+    # The API, its commit done, then stands before a broker that does not answer.
+    client.client_pause(60_000, all=False)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(httpx.post, f"http://127.0.0.1:{port}/v1/jobs", json=body, headers=headers, timeout=60)
         job_id = eventually(lambda: parts.rows("SELECT id FROM job"), "the job is committed")[0]["id"]
