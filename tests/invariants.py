@@ -11,14 +11,16 @@ from services.vocabulary import JobStatus
 
 RECOUNT = text(
     """
-    SELECT count(*) FILTER (WHERE status = 'succeeded') AS succeeded, count(*) FILTER (WHERE status = 'failed') AS failed,
+    SELECT count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
+           count(*) FILTER (WHERE status = 'failed') AS failed,
            count(*) AS verdicts, count(DISTINCT seq) AS items
     FROM verdict WHERE job_id = :job_id
     """
 )
 USAGE = text(
     """
-    SELECT count(*) FILTER (WHERE sent_at IS NOT NULL) AS calls, coalesce(sum(prompt_tokens) FILTER (WHERE sent_at IS NOT NULL), 0) AS prompt_tokens,
+    SELECT count(*) FILTER (WHERE sent_at IS NOT NULL) AS calls,
+           coalesce(sum(prompt_tokens) FILTER (WHERE sent_at IS NOT NULL), 0) AS prompt_tokens,
            coalesce(sum(completion_tokens), 0) AS completion_tokens,
            count(*) AS traces, count(DISTINCT (seq, stage, judge, call)) AS distinct_calls
     FROM trace WHERE job_id = :job_id

@@ -13,14 +13,14 @@ from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
+from services.foundation.database import PASSING
 from services.foundation.errors import Fenced
 from services.foundation.identifiers import shown
 from services.foundation.settings import Settings
 from services.jobs.claim import Claim, claim
 from services.jobs.execute import Interrupt, Session, hear_chunk
-from services.jobs.lease import renew, still_wanted
+from services.jobs.lease import disown, held_chunks, renew
 from services.judging.judge import Judge
 from services.vocabulary import Priority, WorkerState
 from workers.switchboard import Switchboard
@@ -73,7 +73,7 @@ class GpuWorker:
         self._switchboard = switchboard
         self._runtime = runtime
         self._stop = stop
-        self._slots: dict[UUID | tuple[object, ...], Slot] = {}
+        self._slots: dict[tuple[object, ...], Slot] = {}
         self._lock = threading.Lock()
         self._tokens = 0
         self._draining = threading.Event()
@@ -115,7 +115,7 @@ class GpuWorker:
         while not (self._draining.is_set() or self._lost.is_set()):
             try:
                 slot = self._take()
-            except DBAPIError as error:  # nothing was taken, or its lease tells; the next bell tries again
+            except PASSING as error:  # nothing was taken, or its lease tells; the next bell tries again
                 log.warning("database_away", error=type(error.orig).__name__)
                 return
             if slot is None:
@@ -162,6 +162,13 @@ class GpuWorker:
 
     def _beat(self) -> None:
         """Look for cancels and deadlines each second, renew the lease each heartbeat, watch the runtime."""
+        try:
+            self._beat_until_ended()
+        except Exception:
+            log.exception("pulse_failed")  # without a pulse this worker would lose every chunk that it claims
+            self._stop()
+
+    def _beat_until_ended(self) -> None:
         beat = time.monotonic()
         while not self._ended.wait(LOOK):
             try:
@@ -169,7 +176,7 @@ class GpuWorker:
                 if time.monotonic() - beat >= self._settings.heartbeat:
                     self._renew(time.monotonic() - beat)
                     beat = time.monotonic()
-            except DBAPIError as error:  # the lease may lapse meanwhile: then the fence tells
+            except PASSING as error:  # the lease may lapse meanwhile: then the fence tells
                 log.warning("database_away", error=type(error.orig).__name__)
             if not self._runtime.alive():
                 log.error("runtime_ended")
@@ -181,13 +188,14 @@ class GpuWorker:
                 self._lost.clear()
 
     def _look(self) -> None:
-        with self._lock:
-            slots = dict(self._slots)
-        if slots:
-            wanted = still_wanted(self._engine, self._worker_id)
-            for key, slot in slots.items():
-                if key not in wanted and slot.interrupt is None:
+        with self._lock:  # no claim is under way: what is held and has no slot, nobody hears
+            held = held_chunks(self._engine, self._worker_id)
+            for key, slot in self._slots.items():
+                if not held.get(key, False) and slot.interrupt is None:
                     slot.interrupt = Interrupt.UNWANTED
+            for key in held.keys() - self._slots.keys():
+                log.warning("claim_disowned", chunk=str(key))
+                disown(self._engine, self._worker_id, key)
 
     def _renew(self, elapsed: float) -> None:
         written, self._tokens = self._switchboard.completion_tokens - self._tokens, self._switchboard.completion_tokens

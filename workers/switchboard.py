@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from services.jobs.answer import Answer
-from services.judging.runtime import Call, CallRefused, Runtime, RuntimeUnavailable
+from services.judging.runtime import Call, Runtime
 from services.vocabulary import Priority
 from workers.runtime.gate import Gate
 
@@ -63,7 +63,7 @@ class Switchboard:
                 came = await self._runtime.generate(call)
                 self.completion_tokens += came.completion_tokens or 0
                 answer = Answer(call.rid, came, sent_at, time.monotonic() - start)
-            except (CallRefused, RuntimeUnavailable) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the chunk's thread waits for it
                 answer = Answer(call.rid, error, sent_at, time.monotonic() - start)
         answers.put(answer)
 

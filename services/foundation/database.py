@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.pool import NullPool
+
+# What passes by itself: the server is away, full or read-only for now, or has killed this session. Others are ours.
+PASSING = (OperationalError, InterfaceError, InternalError)
 
 IDLE_IN_TRANSACTION = "10s"
 LOCK_TIMEOUT = "5s"

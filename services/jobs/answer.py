@@ -6,16 +6,19 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import Protocol
 
-from services.judging.runtime import Call, CallRefused, Completion, RuntimeUnavailable
+from services.judging.runtime import Call, Completion
 from services.vocabulary import Priority
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. `waited_s`: seconds from sending to answer."""
+    """One answer, or what went wrong: an exception other than the port's own is a fault of ours.
+
+    `waited_s`: seconds from sending to answer.
+    """
 
     rid: str
-    came: Completion | CallRefused | RuntimeUnavailable
+    came: Completion | Exception
     sent_at: datetime
     waited_s: float
 

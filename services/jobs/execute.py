@@ -16,9 +16,8 @@ from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
-from services.foundation.database import transaction
+from services.foundation.database import PASSING, transaction
 from services.foundation.errors import Fenced
 from services.jobs.answer import Answer, Carrier
 from services.jobs.claim import Claim, load
@@ -29,7 +28,7 @@ from services.judging.heard import Heard, unanswered
 from services.judging.hearing import CallKey
 from services.judging.judge import Judge, Question, overridden
 from services.judging.opinion import verdict
-from services.judging.runtime import Call, CallRefused, RuntimeUnavailable
+from services.judging.runtime import Call, CallRefused, Completion, RuntimeUnavailable
 from services.vocabulary import ChunkState, Outcome
 
 log = structlog.get_logger(__name__)
@@ -81,11 +80,8 @@ class _Chunk:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._held = session.held
-        settings = json.loads(session.held.settings)
-        self._sampling = overridden(session.judge.sampling, settings["sampling"])
-        with transaction(session.engine) as connection:
-            docket = load(connection, session.held)
-        self._cases = open_cases(settings, session.judge, docket)
+        self._settings = json.loads(session.held.settings)
+        self._sampling = overridden(session.judge.sampling, self._settings["sampling"])
         self._recorder = Recorder(session.engine, session.held, session.public_url)
         self._asked: dict[str, Asked] = {}
         self._answers: SimpleQueue[Answer] = SimpleQueue()
@@ -96,9 +92,7 @@ class _Chunk:
     def hear(self) -> RuntimeUnavailable | None:
         """See hear_chunk."""
         try:
-            for case in self._cases:
-                self._close_if_ended(case)
-            self._ask(self._cases)
+            self._ask(self._open())
             while self._asked:
                 if self._session.interrupted() is not None:
                     break
@@ -108,6 +102,9 @@ class _Chunk:
                     return away
                 self._flush_if_due()
         except Fenced:
+            raise
+        except PASSING:
+            self._conclude(self._recorder.release)
             raise
         except Exception:
             self._hang_up()
@@ -123,6 +120,15 @@ class _Chunk:
             case Interrupt.DRAINING:
                 self._conclude(self._recorder.release)
         return None
+
+    def _open(self) -> list[Case]:
+        """The chunk's open cases; one whose last call was flushed without its verdict is closed at once."""
+        with transaction(self._session.engine) as connection:
+            docket = load(connection, self._held)
+        cases = open_cases(self._settings, self._session.judge, docket)
+        for case in cases:
+            self._close_if_ended(case)
+        return cases
 
     def _hang_up(self) -> None:
         self._session.carrier.hang_up(self._held.claim_id)
@@ -156,10 +162,12 @@ class _Chunk:
                     return answer.came
                 asked = self._asked.pop(answer.rid)
                 asked.case.under_way.discard(asked.key)
-                if isinstance(answer.came, CallRefused):
+                if isinstance(answer.came, Completion):
+                    self._take_down(asked, asked.case.hearing.read(asked.key, answer.came), answer)
+                elif isinstance(answer.came, CallRefused):
                     self._take_down(asked, unanswered(Outcome.FAILED), answer)
                 else:
-                    self._take_down(asked, asked.case.hearing.read(asked.key, answer.came), answer)
+                    raise answer.came
                 if not asked.case.closed:
                     going_on.append(asked.case)
                 if len(self._batch.traces) >= FLUSH_CALLS:
@@ -209,7 +217,7 @@ class _Chunk:
             return
         try:
             self._flush()
-        except DBAPIError as error:
+        except PASSING as error:
             log.warning("flush_postponed", error=type(error.orig).__name__)
         self._flushed_at = time.monotonic()
 
@@ -227,7 +235,7 @@ class _Chunk:
                 if self._writing is not None:
                     self._flush()
                 write(self._batch)
-            except DBAPIError as error:
+            except PASSING as error:
                 log.warning("conclusion_postponed", error=type(error.orig).__name__)
                 time.sleep(DATABASE_PAUSE)
             else:

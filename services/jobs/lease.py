@@ -6,9 +6,10 @@ after one lease, and one that leaves in order gives its lease back at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, RowMapping, text
+from sqlalchemy import Engine, text
 
 from services.foundation.database import transaction
 from services.foundation.jsontext import escaped
@@ -42,11 +43,19 @@ OPEN_EPOCH = text(
 PIN_EPOCH = text("UPDATE worker SET epoch_id = :id WHERE id = :worker_id")
 CLOSE_EPOCH = text("UPDATE runtime_epoch SET ended_at = now() WHERE id = :id AND ended_at IS NULL")
 
-STILL_WANTED = text(
+HELD = text(
     """
-    SELECT chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model FROM chunk
-    JOIN job ON job.id = chunk.job_id
-    WHERE chunk.state = 'running' AND chunk.claimed_by = :id AND job.status = 'running' AND job.deadline > now()
+    SELECT chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model,
+           job.status = 'running' AND job.deadline > now() AS wanted
+    FROM chunk JOIN job ON job.id = chunk.job_id
+    WHERE chunk.state = 'running' AND chunk.claimed_by = :id
+    """
+)
+DISOWN = text(
+    """
+    UPDATE chunk SET claimed_by = NULL
+    WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model
+      AND state = 'running' AND claimed_by = :id
     """
 )
 
@@ -126,8 +135,16 @@ def close_epoch(engine: Engine, epoch_id: UUID) -> None:
         connection.execute(CLOSE_EPOCH, {"id": epoch_id})
 
 
-def still_wanted(engine: Engine, worker_id: UUID) -> set[tuple[UUID, str, int, int, str]]:
-    """The keys of the chunks that this worker holds and should go on hearing (not cancelling, expired or taken away)."""
+def held_chunks(engine: Engine, worker_id: UUID) -> dict[tuple[Any, ...], bool]:
+    """The keys of the chunks that this worker holds, and whether each is still wanted: not cancelled nor overdue."""
     with transaction(engine) as connection:
-        rows: Sequence[RowMapping] = connection.execute(STILL_WANTED, {"id": worker_id}).mappings().all()
-    return {(row["job_id"], row["stage"], row["ordinal"], row["part"], row["model"]) for row in rows}
+        rows = connection.execute(HELD, {"id": worker_id}).all()
+    return {tuple(row[:5]): row.wanted for row in rows}
+
+
+def disown(engine: Engine, worker_id: UUID, key: tuple[Any, ...]) -> None:
+    """Give up a claim whose answer was lost, so that nobody hears it: the rescue then hands the chunk on."""
+    job_id, stage, ordinal, part, model = key
+    place = {"job_id": job_id, "stage": stage, "ordinal": ordinal, "part": part, "model": model, "id": worker_id}
+    with transaction(engine) as connection:
+        connection.execute(DISOWN, place)

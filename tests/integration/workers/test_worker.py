@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sqlalchemy import text
 
 from services.foundation.broker import HEAR, hear_queue, make_broker
 from services.foundation.database import transaction
@@ -133,3 +134,30 @@ def test_a_worker_outlives_an_outage_of_its_runtime(parts: Parts) -> None:
     job = check_ended_job(parts.engine, job_id)
     assert (job["status"], job["succeeded"], job["failed"]) == ("completed", 200, 0)
     assert parts.rows("SELECT max(deaths) AS n FROM chunk") == [{"n": 0}]
+
+
+def test_a_claim_whose_answer_was_lost_is_given_up_and_heard_by_another_claim(parts: Parts) -> None:
+    parts.runtime()
+    parts.worker()
+    worker = eventually(lambda: parts.rows("SELECT id FROM worker WHERE state = 'ready'"), "the worker is ready")[0]
+    job_id = parts.queue(parts.tenant(), 2)
+    with transaction(parts.engine) as connection:
+        lost = text("UPDATE chunk SET state = 'running', fence = 1, claimed_by = :worker")
+        connection.execute(lost, {"worker": worker["id"]})
+    parts.maintenance()
+    parts.wait_until_ended(job_id)
+    assert check_ended_job(parts.engine, job_id)["succeeded"] == 2
+
+
+def test_what_the_judge_writes_is_kept_whatever_it_holds(parts: Parts) -> None:
+    parts.runtime()
+    written = "nul \0, \u2028, a verdict of \0: <verdict>\0</verdict>, then <verdict>A</verdict>"
+    parts.script({"text": written})
+    parts.maintenance()
+    parts.worker()
+    job_id = parts.queue(parts.tenant(), 1, options={"mode": "reason", "orders": "given"})
+    parts.wait_until_ended(job_id)
+    assert check_ended_job(parts.engine, job_id)["succeeded"] == 1
+    trace = parts.rows(TRACES, job_id=job_id)[0]
+    assert json.loads(trace["completion"]) == written
+    assert (trace["outcome"], trace["reading"]["winner"]) == ("decided", "A")
