@@ -27,7 +27,7 @@ from services.foundation.settings import Settings
 from services.jobs.lease import Epoch, close_epoch, enrol, open_epoch, retire
 from services.judging.judge import Judge
 from workers.gpu import EXPRESS_SLOTS, GpuWorker
-from workers.runtime.client import RuntimeInfo, SGLangRuntime
+from workers.runtime.client import RuntimeInfo, SGLangRuntime, open_session
 from workers.runtime.gate import Gate
 from workers.runtime.launch import LaunchedRuntime, LaunchFailed, launch
 from workers.runtime.tokenizer import load_tokenizer, template_hash, vocabulary_size, weights_hash
@@ -150,7 +150,7 @@ def started(model: FleetModel, settings: Settings) -> Iterator[LaunchedRuntime |
 
 
 async def _session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
+    return open_session()
 
 
 def _record_epoch(

@@ -77,7 +77,8 @@ class ScriptedServer:
 
     async def start(self) -> None:
         """Listen."""
-        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None, handler_cancellation=True))
+        server = web.Server(self._handle, access_log=None, handler_cancellation=True)
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
         await self._open()
 
@@ -90,7 +91,7 @@ class ScriptedServer:
 
     async def _open(self) -> None:
         assert self._runner is not None
-        self._site = web.TCPSite(self._runner, "127.0.0.1", self.identity.port, shutdown_timeout=0.1)
+        self._site = web.TCPSite(self._runner, "127.0.0.1", self.identity.port)
         await self._site.start()
 
     async def _handle(self, request: BaseRequest) -> web.StreamResponse:
@@ -189,14 +190,13 @@ class ScriptedServer:
             half = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(whole))})
             await half.prepare(request)
             await half.write(whole[: len(whole) // 2])
-            return self._cut(request, half)
+            if request.transport is not None:
+                request.transport.close()
+            return half
         self._reopening = asyncio.create_task(self._refuse(seconds))
-        return self._cut(request, web.Response())
-
-    def _cut(self, request: BaseRequest, response: web.StreamResponse) -> web.StreamResponse:
         if request.transport is not None:
-            request.transport.abort() if response.prepared is False else request.transport.close()
-        return response
+            request.transport.abort()
+        return web.Response()
 
     async def _refuse(self, seconds: float) -> None:
         """Close the listening socket, and open it again later."""

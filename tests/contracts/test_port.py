@@ -5,14 +5,13 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
 import pytest
 from tokenizers import Tokenizer
 
 from services.judging.runtime import Call, CallRefused, Completion, Label, RuntimeFault, RuntimeUnavailable, Sampling
 from services.vocabulary import FinishReason
 from tests.contracts.server import CONTEXT, PATIENCE_S, QUEUE, SLOTS, STORY, Server
-from workers.runtime.client import SGLangRuntime
+from workers.runtime.client import SGLangRuntime, open_session
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=-1, max_tokens=3)
 ENDLESS = Sampling(temperature=0.7, top_p=0.8, top_k=20, max_tokens=CONTEXT - 100)
@@ -22,8 +21,7 @@ def spoken(server: Server, scene: Callable[[SGLangRuntime], Awaitable[Any]], **o
     """What a scene on one event loop returns."""
 
     async def play() -> Any:
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector) as session:
+        async with open_session() as session:
             runtime = SGLangRuntime(session, server.url, **options)
             try:
                 return await scene(runtime)

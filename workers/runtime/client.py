@@ -26,6 +26,7 @@ from services.judging.runtime import (
 )
 from services.vocabulary import FinishReason
 
+IDLE_S = 3.0  # SGLang closes a connection that was idle for 5 s: a call must not be sent on one that is closing
 NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)  # the deadline is ours
 JSON = {"Content-Type": "application/json"}
 LABEL_BIAS = 100.0  # added to the labels' logits: e**100 to one against every other token
@@ -56,6 +57,11 @@ class RuntimeLoads:
     running: int
     waiting: int
     token_usage: float
+
+
+def open_session() -> aiohttp.ClientSession:
+    """A session for one runtime, with as many connections as calls. Open it on the loop that will use it."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S), trust_env=False)
 
 
 class SGLangRuntime:
@@ -200,9 +206,7 @@ def read_completion(answer: Mapping[str, Any], labels: Sequence[Label] = ()) -> 
     try:
         meta = answer["meta_info"]
         reason = FinishReason(meta["finish_reason"]["type"])
-        text = answer["text"]
-        if not isinstance(text, str):
-            raise TypeError("the text is none")
+        text = _text(answer["text"])
         logprobs: tuple[tuple[str, float], ...] = ()
         if labels and reason is not FinishReason.ABORT:
             logprobs = _label_logprobs(meta["output_token_ids_logprobs"][0], labels)
@@ -273,6 +277,12 @@ def _label_logprobs(row: Sequence[Sequence[Any]], labels: Sequence[Label]) -> tu
     if not all(math.isfinite(logprob) for _, logprob in found):
         raise ValueError("a label's log-probability is not finite")
     return found
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} where a text should be")
+    return value
 
 
 def _object(raw: bytes) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import httpx
 import pytest
 from hypothesis import given
@@ -18,7 +17,7 @@ from embedded.places import CHECKOUT
 from embedded.processes import Child, spawn
 from services.judging.runtime import Call, CallRefused, Completion, Label, RuntimeFault, RuntimeUnavailable, Sampling
 from services.vocabulary import FinishReason
-from workers.runtime.client import SGLangRuntime, read_completion, read_info, refusal, request_body
+from workers.runtime.client import SGLangRuntime, open_session, read_completion, read_info, refusal, request_body
 
 SAMPLING = Sampling(temperature=0.7, top_p=0.8, top_k=20, max_tokens=256)
 LABELS = (Label("A", 34, "A"), Label("B", 35, "B"))
@@ -182,7 +181,7 @@ def called(url: str, **options: float) -> Completion:
     """One call through the client."""
 
     async def play() -> Completion:
-        async with aiohttp.ClientSession() as session:
+        async with open_session() as session:
             runtime = SGLangRuntime(session, url, **options)
             try:
                 return await runtime.generate(Call("r", [20, 21], SAMPLING))
