@@ -3,55 +3,14 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from flask import Flask
-from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # gunicorn has no types
+from sqlalchemy.exc import OperationalError
 
-from api.app import create_app
 from api.keys import create_key, list_keys, revoke_key
 from services.foundation.database import make_engine, transaction
 from services.foundation.errors import AssizesError, Misconfigured
 from services.foundation.logs import set_up_logs
 from services.foundation.settings import Settings, load_settings
-
-LONGEST_REQUEST_LINE = 8190  # a custom_id of 512 characters, percent-encoded, fits
-
-
-class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
-    """gunicorn with one process of threads, which stops gracefully on SIGTERM."""
-
-    def __init__(self, settings: Settings, options: dict[str, Any]) -> None:
-        self._settings = settings
-        self._options = options
-        super().__init__()
-
-    def load_config(self) -> None:
-        """Hand our options to gunicorn."""
-        for name, value in self._options.items():
-            self.cfg.set(name, value)
-
-    def load(self) -> Flask:
-        """The application, made in the process that serves it."""
-        return create_app(self._settings)
-
-
-def serve(settings: Settings, host: str, port: int, workers: int, threads: int) -> None:
-    """Serve until SIGTERM or SIGINT. Raises Misconfigured."""
-    create_app(settings)  # a wrong fleet stops here, with its reason, and not in every worker again and again
-    options = {
-        "bind": f"{host}:{port}",
-        "worker_class": "gthread",
-        "workers": workers,
-        "threads": threads,
-        "timeout": 120,
-        "graceful_timeout": 30,
-        "limit_request_line": LONGEST_REQUEST_LINE,
-        "control_socket_disable": True,
-        "proc_name": "assizes-api",
-        "loglevel": settings.log_level,
-    }
-    Server(settings, options).run()
 
 
 def keys(settings: Settings, arguments: argparse.Namespace) -> None:
@@ -98,12 +57,17 @@ def main(arguments: Sequence[str]) -> int:
         if asked.command == "keys":
             keys(settings, asked)
         else:
+            from api.server import serve  # noqa: PLC0415 - takes seconds, which looking after keys need not wait for
+
             serve(settings, asked.host, asked.port, asked.workers, asked.threads)
     except Misconfigured as error:
         print(f"python -m api: {error.message}", file=sys.stderr)
         return 2
     except AssizesError as error:
         print(f"python -m api: {error.message}", file=sys.stderr)
+        return 1
+    except OperationalError as error:
+        print(f"python -m api: the database cannot be used: {error.orig}", file=sys.stderr)
         return 1
     return 0
 

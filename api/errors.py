@@ -133,12 +133,23 @@ def _http(error: HTTPException) -> Response:
 
 
 def _database(error: Exception) -> Response:
-    log.error("database_unavailable", path=request.path, error=type(getattr(error, "orig", error)).__name__)
+    log.error(
+        "database_unavailable",
+        path=request.path,
+        request_id=g.get("request_id"),
+        error=type(getattr(error, "orig", None) or error).__name__,
+    )
     return problem(DatabaseUnavailable("the database cannot answer now"))
 
 
 def _unexpected(error: Exception) -> Response:
-    log.error("request_failed", method=request.method, path=request.path, exc_info=error)
+    log.error(
+        "request_failed",
+        method=request.method,
+        path=request.path,
+        request_id=g.get("request_id"),
+        exc_info=error,
+    )
     return _response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", "something went wrong inside")
 
 
@@ -152,6 +163,7 @@ def install(app: Flask) -> None:
         sqlalchemy.exc.InternalError,  # what a read-only server answers
         sqlalchemy.exc.TimeoutError,
         psycopg.OperationalError,
+        psycopg.InternalError,
     ):
         app.register_error_handler(unavailable, _database)
     app.register_error_handler(Exception, _unexpected)

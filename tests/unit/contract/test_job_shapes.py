@@ -1,0 +1,55 @@
+"""The wire shapes of jobs: what callers may rely on."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from pydantic import ValidationError
+
+from services.contract.jobs import Comparison, Counts, InlineJobRequest, Job, JobRequest, JobSettings, Options, Progress
+from services.contract.problems import Problem
+from services.contract.results import Result
+from services.jobs.intake import FIELDS
+
+
+def test_the_shown_example_is_a_job() -> None:
+    examples = JobRequest.model_config["json_schema_extra"]["examples"]  # type: ignore[index,call-overload] # a dict
+    for example in examples:
+        InlineJobRequest.model_validate(example)
+
+
+def test_the_names_that_callers_rely_on() -> None:
+    assert set(Counts.model_fields) == {
+        "total",
+        "queued",
+        "running",
+        "succeeded",
+        "failed",
+        "cancelled",
+        "expired",
+    }
+    assert {"id", "status", "counts", "usage", "progress", "version", "created_at", "started_at", "ended_at"} <= set(
+        Job.model_fields
+    )
+    assert set(Result.model_fields) == {"custom_id", "seq", "status", "verdict", "error", "usage"}
+    assert {"type", "title", "status", "code", "detail", "errors"} <= set(Problem.model_fields)
+
+
+def test_documented_items_have_the_fields_that_are_read() -> None:
+    assert set(Comparison.model_fields) == FIELDS
+
+
+def test_options_and_settings_have_the_same_names() -> None:
+    assert set(Options.model_fields) == set(JobSettings.model_fields)
+
+
+def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(ValidationError, match="extra_forbidden"):
+        Options.model_validate({"temperature": 1})
+
+
+def test_times_are_rfc_3339_in_utc() -> None:
+    later = datetime(2026, 12, 1, 1, 30, tzinfo=timezone(timedelta(hours=1)))
+    shown = json.loads(Progress(done=1, per_second=0.5, eta=later).model_dump_json())
+    assert shown["eta"] == "2026-12-01T00:30:00.000Z"
+    assert datetime.fromisoformat(shown["eta"]) == later.astimezone(UTC)
