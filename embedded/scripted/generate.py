@@ -14,7 +14,7 @@ import numpy as np
 
 from embedded.scripted.answers import SERVICE, Answer, Answerer, Dice, UnreadableRegex, literals
 from embedded.scripted.engine import Flight
-from embedded.scripted.prefix import packed
+from embedded.scripted.prefix import WIDTH, packed, unpacked
 from embedded.scripted.script import Order, Script
 from embedded.scripted.shapes import RESERVED, SAMPLING_FIELDS, error, flat_error, type_json
 
@@ -44,8 +44,7 @@ class Request:
     """A checked request."""
 
     rid: str
-    ids: Sequence[int]
-    prompt: bytes
+    prompt: bytes  # packed: the log keeps thousands of these
     sampling: Mapping[str, Any]
     limit: int
     stream: bool
@@ -98,7 +97,6 @@ class Reader:
             raise OutOfVocabulary(highest)
         return Request(
             rid=str(body.get("rid") or uuid.uuid4().hex),
-            ids=ids,
             prompt=prompt,
             sampling=sampling,
             limit=limit,
@@ -111,19 +109,23 @@ class Reader:
 
     def flight(self, request: Request) -> tuple[Flight, Order | None]:
         """What will be answered, and the rule that said so. Raises Refusal for a constraint that is not scripted."""
-        rule = self.script.rule(self.vocabulary.decode(request.ids, special=True)) if self.script.rules else None
+        rule = self.script.rule(self.prompt_text(request)) if self.script.rules else None
         dice = self.answerer.dice(request.prompt, request.sampling)
         answer = self._answer(request, dice, rule)
         seconds = self.service(dice.normal(SERVICE))
         flight = Flight(
             rid=request.rid,
             prompt=request.prompt,
-            prompt_tokens=len(request.ids),
+            prompt_tokens=len(request.prompt) // WIDTH,
             answer=answer,
             service_s=seconds if rule is None or rule.latency_s is None else rule.latency_s,
             prefill_s=0.0,
         )
         return flight, rule
+
+    def prompt_text(self, request: Request) -> str:
+        """The prompt, special tokens included."""
+        return self.vocabulary.decode(unpacked(request.prompt), special=True)
 
     def logprobs(self, request: Request, flight: Flight, ids: Sequence[int]) -> type_json:
         """The log-probability fields of `meta_info` for the ids written so far."""

@@ -275,7 +275,7 @@ class ScriptedServer:
         ended = flight.finished is not None
         return {
             "rid": flight.rid,
-            "prompt": self.reader.vocabulary.decode(asked.ids, special=True),
+            "prompt": self.reader.prompt_text(asked),
             "sampling_params": asked.sampling,
             "token_ids_logprob": asked.asked,
             "prompt_tokens": flight.prompt_tokens,
