@@ -235,6 +235,11 @@ class _Tally:
         elif first_slot.rate is not None and not _holds(first_slot.wilson, 0.5):
             slot = "first" if first_slot.rate > 0.5 else "second"
             yield _note("position_bias", f"Single answers lean to the {slot} slot, whatever stands in it.")
+        tie = ANSWERS.index(Winner.TIE)
+        if undecided := int(self.labelled[tie].sum() - self.labelled[tie, tie]):
+            yield _note(
+                "ties_against_labels", f"{undecided} verdicts are ties where the label names a side: not agreement."
+            )
         if report.labels and _holds(report.labels.verdict.raw.wilson, report.labels.verdict.base.rate):
             yield _note(
                 "within_chance",

@@ -182,6 +182,13 @@ def test_agreement_within_chance_is_called_so() -> None:
     assert "within_chance" not in codes(all_right)
 
 
+def test_ties_where_the_label_names_a_side_are_pointed_out() -> None:
+    rows = [row(0, TIE, label=A), row(1, TIE, label=TIE), row(2, TIE, label=B), row(3, A, label=TIE)]
+    (note,) = (note for note in build(job(), 4, rows).notes if note.code == "ties_against_labels")
+    assert note.message.startswith("2 verdicts")
+    assert "ties_against_labels" not in codes(build(job(), 2, rows[1::2]))
+
+
 def test_answers_and_usage_are_sums_over_items() -> None:
     suspected = frozenset({Flag.INJECTION_SUSPECTED, Flag.CONFLICTING})
     rows = [
