@@ -5,6 +5,7 @@ run at once take turns. Needs only the standard library, since it makes the envi
 """
 
 import hashlib
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -19,13 +20,15 @@ _APPLICATION_LOCK = CHECKOUT / "requirements-dev.lock"
 
 def ensure_application() -> Path:
     """The interpreter that has what the service and its development need. Raises EmbeddedError."""
-    return ensure(APPLICATION, [_APPLICATION_LOCK], lambda python: pip_install(python, _APPLICATION_LOCK))
+    turn = HOME / "application.lock"
+    return ensure(APPLICATION, turn, [_APPLICATION_LOCK], lambda python: pip_install(python, _APPLICATION_LOCK))
 
 
-def ensure(folder: Path, recipe: Iterable[Path], fill: Callable[[Path], None]) -> Path:
+def ensure(folder: Path, turn: Path, recipe: Iterable[Path], fill: Callable[[Path], None]) -> Path:
     """Make the environment in `folder` unless it is whole; return its interpreter.
 
-    `recipe` are the files that decide what is in it, `fill` installs that, given the interpreter.
+    `recipe` are the files that decide what is in it, `fill` installs that, given the interpreter. `turn` is a file that
+    whoever makes it holds locked.
 
     Raises:
         EmbeddedError: something could not be installed. The next call starts over.
@@ -33,9 +36,9 @@ def ensure(folder: Path, recipe: Iterable[Path], fill: Callable[[Path], None]) -
     python = folder / "bin" / "python"
     marker = folder / "complete"
     digest = _digest(recipe)
-    with exclusively(HOME / f"{folder.name.removeprefix('.')}.lock"):
+    with exclusively(turn):
         if not (marker.exists() and marker.read_text() == digest and python.exists()):
-            print(f"making the environment {folder.relative_to(CHECKOUT)} ...", flush=True)
+            print(f"making the environment {os.path.relpath(folder, CHECKOUT)} ...", flush=True)
             if folder.exists():
                 shutil.rmtree(folder)
             try:

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from embedded.environments import ensure, pip_install
-from embedded.places import CHECKOUT, SGLANG
+from embedded.places import CHECKOUT, HOME, SGLANG
 from embedded.processes import EmbeddedError, run
 
 RECIPE = Path(__file__).resolve().parent / "sglang_cpu"
@@ -23,7 +23,8 @@ def install() -> Path:
     Raises:
         EmbeddedError: a package could not be installed or SGLang does not import.
     """
-    return ensure(SGLANG, (path for path in RECIPE.rglob("*") if path.suffix in {".lock", ".py", ".pth"}), _fill)
+    recipe = (path for path in RECIPE.rglob("*") if path.suffix in {".lock", ".py", ".pth"})
+    return ensure(SGLANG, HOME / "sglang.lock", recipe, _fill)
 
 
 def environment() -> dict[str, str]:

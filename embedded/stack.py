@@ -228,7 +228,7 @@ def _described(file: Path, stack: Stack) -> Iterator[None]:
         "database_url": stack.database_url,
         "redis_url": stack.redis_url,
         "runtime": stack.runtime,
-        "pids": {child.name: child.pid for child in stack.children},
+        "pids": {"up": os.getpid()} | {child.name: child.pid for child in stack.children},
     }
     write_atomically(file, json.dumps(description, indent=2) + "\n")
     try:

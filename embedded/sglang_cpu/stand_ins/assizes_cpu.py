@@ -3,12 +3,15 @@
 SGLang imports torchvision, whose compiled operators fit only the torch that it was built with. Next to a CPU build of
 torch they do not load, and torchvision's Python half then stops at registering a fake kernel for `torchvision::nms`.
 Declaring the two operators just before torchvision is imported is enough, since SGLang calls neither.
+
+OpenMP's threads wait asleep: spinning, they burn a core for nothing whenever something else needs one too.
 """
 
 import os
 import sys
 
 os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # OpenMP reads it when torch loads it, which is later
 
 
 class _BeforeTorchvision:
