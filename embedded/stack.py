@@ -95,6 +95,8 @@ def running(home: Path, *, port: int, scripted: bool, fleet: Path | None) -> Ite
             RUNTIME_LOGS=str(logs),
             DRAIN=str(_DRAIN_SECONDS),
         )
+        # Else SGLang leaves files in /tmp and ~/.cache.
+        env |= {"TMPDIR": str(sockets), "SGLANG_CACHE_DIR": str(home / "cache")}
         run("migrating the database", [sys.executable, "-m", "alembic", "upgrade", "head"], cwd=CHECKOUT, env=env)
         key, secret = _keys(data / "keys", env)
         api = parts.start("api", ["api", "--host", "127.0.0.1", "--port", str(port)], env)

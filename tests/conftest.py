@@ -5,6 +5,7 @@ they end with it, even when it is killed. Each test has a fresh, migrated databa
 """
 
 import itertools
+import os
 import shutil
 import socket
 import tempfile
@@ -20,7 +21,7 @@ from sqlalchemy import Engine
 
 from embedded import postgres, sglang, valkey
 from embedded.fleet import MODEL, real_fleet
-from embedded.places import CHECKOUT
+from embedded.places import CHECKOUT, HOME
 from embedded.postgres import Postgres
 from embedded.processes import Child, spawn
 from embedded.valkey import Valkey
@@ -34,6 +35,14 @@ _database_numbers = itertools.count()
 
 # Their names are what a test asks for; a test that asks for one of them speaks to a real SGLang.
 _SGLANG_FIXTURES = {"sglang_python", "smollm2", "smollm2_server"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`tmp_path` lies in the checkout, in a folder of this run alone, which is removed when the run ends."""
+    if config.option.basetemp is None:
+        (HOME / "tests").mkdir(parents=True, exist_ok=True)
+        config.option.basetemp = HOME / "tests" / str(os.getpid())
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -192,7 +201,14 @@ def smollm2_server(smollm2: FleetModel, server_folder: Path) -> Iterator[Launche
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = launch(smollm2, port=port, log=server_folder / "smollm2.log", devices="", start_s=600)
+    server = launch(
+        smollm2,
+        port=port,
+        log=server_folder / "smollm2.log",
+        devices="",
+        start_s=600,
+        environment={**os.environ, "TMPDIR": str(server_folder), "SGLANG_CACHE_DIR": str(HOME / "cache")},
+    )
     yield server
     server.stop()
 
