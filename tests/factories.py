@@ -57,5 +57,10 @@ def queue_job(
     """Submit a job as the API does; `request` adds to its body or replaces parts of it."""
     listed = comparisons(items) if isinstance(items, int) else items
     body = {"kind": "judgement", "judges": [MODEL], "items": listed, **request}
-    submission, inline = read_job_with_items(json.dumps(body).encode(), fleet)
+    return queue_body(engine, tenant_id, json.dumps(body).encode(), fleet)
+
+
+def queue_body(engine: Engine, tenant_id: UUID, body: bytes, fleet: Fleet = FLEET) -> UUID:
+    """Submit the job that a request's body describes."""
+    submission, inline = read_job_with_items(body, fleet)
     return submit(engine, tenant_id, submission, inline).job_id

@@ -4,8 +4,12 @@ Guarantee: it consumes only once its runtime answers, and only its own model's q
 chunks are handed back, its lease is given up and the runtime that it launched is stopped.
 """
 
+import asyncio
+import math
 import os
+import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +30,7 @@ from services.foundation.identifiers import new_id
 from services.foundation.settings import Settings
 from services.jobs.lease import Epoch, close_epoch, enrol, open_epoch, retire
 from services.judging.judge import Judge
+from services.judging.runtime import RuntimeUnavailable
 from workers.gpu import EXPRESS_SLOTS, GpuWorker
 from workers.runtime.client import RuntimeInfo, SGLangRuntime, open_session
 from workers.runtime.gate import Gate
@@ -37,7 +42,10 @@ from workers.tasks import add_tasks
 log = structlog.get_logger(__name__)
 
 BROKER_PATIENCE = 15.0
-BACKLOG = 1.25  # places before the runtime for each call that it runs: it should always have the next one at hand
+# Calls that wait in the runtime's own queue, as a share of those it runs: it should always have the next one at hand.
+# No more than its queue takes (`launch.DEFAULT_FLAGS`): the others wait in the gate, where priorities count.
+BACKLOG = 0.25
+LONGEST_BACKLOG = 100
 
 
 class PinnedRuntime:
@@ -67,6 +75,9 @@ def run_worker(settings: Settings, name: str) -> int:
         raise Misconfigured(f"the fleet has no model {name}; there are {', '.join(sorted(fleet.models))}")
     model = fleet.models[name]
     tokenizer = load_tokenizer(model.weights, model.revision)
+    known_tokens = vocabulary_size(tokenizer, model.weights, model.revision)
+    judge = Judge.of(model, tokenizer, known_tokens)  # before the weights: what cannot be asked is not loaded
+    signal.signal(signal.SIGTERM, _leave)  # until Celery takes over
     engine = make_engine(settings.database_url, f"assizes-worker-{name}", pool_size=settings.chunk_slots + 4)
     worker_id = new_id()
     slots = settings.chunk_slots + EXPRESS_SLOTS
@@ -77,18 +88,17 @@ def run_worker(settings: Settings, name: str) -> int:
             assert url is not None
             session = loop.run(_session())
             client = SGLangRuntime(session, url)
-            info = loop.run(client.info())
-            known = vocabulary_size(tokenizer, model.weights, model.revision)
-            judge = Judge.of(model, tokenizer, known, info.context_length)
+            info = loop.run(_introduced(client, model, settings.runtime_start))
             epoch_id = _record_epoch(engine, worker_id, model, launched, info, template_hash(tokenizer))
-            gate = Gate(max(1, int(info.max_running_requests * BACKLOG)))
+            running = info.max_running_requests
+            gate = Gate(running + min(math.ceil(running * BACKLOG), LONGEST_BACKLOG))
             switchboard = Switchboard(client, gate, loop.loop)
             worker = GpuWorker(
                 settings,
                 engine,
                 worker_id,
                 epoch_id,
-                judge,
+                judge.within(info.context_length),
                 switchboard,
                 PinnedRuntime(client, loop, launched),
                 stop=_stop_consuming,
@@ -101,13 +111,13 @@ def run_worker(settings: Settings, name: str) -> int:
                 loop.run(client.aclose())
                 loop.run(session.close())
                 close_epoch(engine, epoch_id)
-    except LaunchFailed:
+    except (LaunchFailed, RuntimeUnavailable):
         log.exception("runtime_failed_to_start")
         return 1
     finally:
         retire(engine, worker_id)
         engine.dispose()
-    return 1 if worker.runtime_failed else 0
+    return 1 if worker.failed else 0
 
 
 def consume(settings: Settings, model: str, worker: GpuWorker, slots: int) -> None:
@@ -116,7 +126,7 @@ def consume(settings: Settings, model: str, worker: GpuWorker, slots: int) -> No
     add_tasks(broker, worker)
 
     def drain(**_: object) -> None:
-        worker.drain()
+        worker.drain(settings.drain)
 
     worker_shutting_down.connect(drain, weak=False)
     worker.start()
@@ -151,6 +161,29 @@ def started(model: FleetModel, settings: Settings) -> Iterator[LaunchedRuntime |
 
 async def _session() -> aiohttp.ClientSession:
     return open_session()
+
+
+async def _introduced(client: SGLangRuntime, model: FleetModel, seconds: float) -> RuntimeInfo:
+    """What the runtime says of itself, once it answers. Raises RuntimeUnavailable, and Misconfigured when it serves
+    another model than the fleet file says."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        try:
+            info = await client.info()
+            break
+        except RuntimeUnavailable:
+            if loop.time() > deadline:
+                raise
+            await asyncio.sleep(1.0)
+    if info.served_model not in {model.name, model.weights}:
+        raise Misconfigured(f"the server of {model.name} serves {info.served_model}")
+    return info
+
+
+def _leave(*_: object) -> None:
+    """Stop in order although nothing consumes yet."""
+    sys.exit(0)
 
 
 def _record_epoch(

@@ -18,9 +18,9 @@ from services.foundation.database import PASSING
 from services.foundation.errors import Fenced
 from services.foundation.identifiers import shown
 from services.foundation.settings import Settings
-from services.jobs.claim import Claim, claim
-from services.jobs.execute import Interrupt, Session, hear_chunk
-from services.jobs.lease import disown, held_chunks, renew
+from services.jobs.claim import Claim, ClaimKey, claim
+from services.jobs.execute import Session, hear_chunk
+from services.jobs.lease import disown, held_claims, renew
 from services.judging.judge import Judge
 from services.vocabulary import Priority, WorkerState
 from workers.switchboard import Switchboard
@@ -45,10 +45,10 @@ class WatchedRuntime(Protocol):
 
 @dataclass(slots=True)
 class Slot:
-    """A chunk being heard, and why it should stop, once it should."""
+    """A chunk being heard, and whether that should stop."""
 
     held: Claim
-    interrupt: Interrupt | None = None
+    interrupted: bool = False
 
 
 class GpuWorker:
@@ -73,7 +73,8 @@ class GpuWorker:
         self._switchboard = switchboard
         self._runtime = runtime
         self._stop = stop
-        self._slots: dict[tuple[object, ...], Slot] = {}
+        self.failed = False  # whether this worker had to stop by itself
+        self._slots: dict[ClaimKey, Slot] = {}
         self._lock = threading.Lock()
         self._tokens = 0
         self._draining = threading.Event()
@@ -88,19 +89,15 @@ class GpuWorker:
             return WorkerState.DRAINING
         return WorkerState.UNHEALTHY if self._lost.is_set() else WorkerState.READY
 
-    @property
-    def runtime_failed(self) -> bool:
-        """Whether this worker stopped because its runtime did."""
-        return self._lost.is_set() and not self._runtime.alive()
-
     def start(self) -> None:
-        """Begin the heartbeat."""
+        """Exchange the long lease of the start for an ordinary one, and begin the heartbeat."""
+        self._renew(1.0)
         self._pulse.start()
 
-    def drain(self) -> None:
-        """Claim nothing any more; after the grace, have what still runs aborted and handed back. Returns at once."""
+    def drain(self, grace: float) -> None:
+        """Claim nothing any more; have what still runs after `grace` seconds aborted and handed back. Does not wait."""
         self._draining.set()
-        threading.Thread(target=self._end_grace, name="drain", daemon=True).start()
+        threading.Thread(target=self._end_grace, args=(grace,), name="drain", daemon=True).start()
 
     def close(self) -> None:
         """End the heartbeat."""
@@ -124,16 +121,18 @@ class GpuWorker:
                 self._hear(slot)
             finally:
                 with self._lock:
-                    del self._slots[tuple(slot.held.key.values())]
+                    del self._slots[slot.held.claim_key]
 
     def _take(self) -> Slot | None:
-        with self._lock:  # so that no more than the chunk slots hold standard work
+        with self._lock:  # so that no more than the chunk slots hold standard work, and none is taken while draining
+            if self._draining.is_set():
+                return None
             least = Priority.BULK if len(self._slots) < self._settings.chunk_slots else Priority.INTERACTIVE
             held = claim(self._engine, self._worker_id, self._judge.name, least)
             if held is None:
                 return None
             slot = Slot(held)
-            self._slots[tuple(held.key.values())] = slot
+            self._slots[held.claim_key] = slot
             return slot
 
     def _hear(self, slot: Slot) -> None:
@@ -147,7 +146,7 @@ class GpuWorker:
                 judge=self._judge,
                 epoch_id=self._epoch_id,
                 carrier=self._switchboard,
-                interrupted=lambda: slot.interrupt,
+                interrupted=lambda: slot.interrupted,
                 public_url=self._settings.public_url,
                 keep_prompts=self._settings.trace_prompts == "text",
             )
@@ -166,7 +165,7 @@ class GpuWorker:
             self._beat_until_ended()
         except Exception:
             log.exception("pulse_failed")  # without a pulse this worker would lose every chunk that it claims
-            self._stop()
+            self._fail()
 
     def _beat_until_ended(self) -> None:
         beat = time.monotonic()
@@ -180,8 +179,7 @@ class GpuWorker:
                 log.warning("database_away", error=type(error.orig).__name__)
             if not self._runtime.alive():
                 log.error("runtime_ended")
-                self._lost.set()
-                self._stop()
+                self._fail()
                 return
             if self._lost.is_set() and self._runtime.ready():
                 log.info("runtime_back")
@@ -189,21 +187,25 @@ class GpuWorker:
 
     def _look(self) -> None:
         with self._lock:  # no claim is under way: what is held and has no slot, nobody hears
-            held = held_chunks(self._engine, self._worker_id)
-            for key, slot in self._slots.items():
-                if not held.get(key, False) and slot.interrupt is None:
-                    slot.interrupt = Interrupt.UNWANTED
-            for key in held.keys() - self._slots.keys():
-                log.warning("claim_disowned", chunk=str(key))
-                disown(self._engine, self._worker_id, key)
+            held = held_claims(self._engine, self._worker_id)
+            for claimed, slot in self._slots.items():
+                slot.interrupted |= not held.get(claimed, False)
+            for claimed in held.keys() - self._slots.keys():
+                log.warning("claim_disowned", job=shown("job", claimed.job_id), ordinal=claimed.ordinal)
+                disown(self._engine, self._worker_id, claimed)
 
     def _renew(self, elapsed: float) -> None:
         written, self._tokens = self._switchboard.completion_tokens - self._tokens, self._switchboard.completion_tokens
         running = self._switchboard.running
         renew(self._engine, self._worker_id, self._settings.lease, self.state, running, written / elapsed)
 
-    def _end_grace(self) -> None:
-        self._ended.wait(self._settings.drain)
+    def _fail(self) -> None:
+        self.failed = True
+        self.drain(grace=0)
+        self._stop()
+
+    def _end_grace(self, grace: float) -> None:
+        self._ended.wait(grace)
         with self._lock:
             for slot in self._slots.values():
-                slot.interrupt = slot.interrupt or Interrupt.DRAINING
+                slot.interrupted = True

@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from services.jobs.answer import Answer
-from services.judging.runtime import Call, Runtime
-from services.vocabulary import Priority
+from services.judging.runtime import Call, Completion, Runtime, RuntimeFault, RuntimeUnavailable
+from services.vocabulary import FinishReason, Priority
 from workers.runtime.gate import Gate
 
 T = TypeVar("T")
@@ -59,13 +59,19 @@ class Switchboard:
     async def _carry(self, chunk: Hashable, priority: Priority, call: Call, answers: SimpleQueue[Answer]) -> None:
         async with self._gate.passing(chunk, priority):
             sent_at, start = datetime.now(UTC), time.monotonic()
+            came: Completion | Exception
             try:
-                came = await self._runtime.generate(call)
-                self.completion_tokens += came.completion_tokens or 0
-                answer = Answer(call.rid, came, sent_at, time.monotonic() - start)
+                came = await self._generate(call)
             except Exception as error:  # noqa: BLE001 - whatever it is, the chunk's thread waits for it
-                answer = Answer(call.rid, error, sent_at, time.monotonic() - start)
-        answers.put(answer)
+                came = error
+        answers.put(Answer(call.rid, came, sent_at, time.monotonic() - start))
+
+    async def _generate(self, call: Call) -> Completion:
+        came = await self._runtime.generate(call)
+        if came.finish_reason is FinishReason.ABORT:  # not by us: what we abort gives no answer
+            raise RuntimeUnavailable(RuntimeFault.FAILED, "the runtime aborted the call by itself")
+        self.completion_tokens += came.completion_tokens or 0
+        return came
 
 
 class LoopThread:

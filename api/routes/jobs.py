@@ -72,9 +72,7 @@ def submit_job(query: NoQuery) -> Response:  # noqa: ARG001 - declares that ther
     at_hand = parts()
     at_hand.metrics.submitted(submitted.model)
     at_hand.bell.ring(submitted.model, submitted.chunks)
-    with session() as connection:
-        view = load_job(connection, tenant_id(), submitted.job_id)
-    response = _job(view, HTTPStatus.ACCEPTED)
+    response = _job(submitted.view, HTTPStatus.ACCEPTED)
     response.headers["Location"] = f"/v1/jobs/{shown('job', submitted.job_id)}"
     return response
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.pool import NullPool
 
 # What passes by itself: the server is away, full or read-only for now, or has killed this session. Others are ours.
@@ -45,13 +46,21 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
     """COPY `rows` into `table` within the connection's transaction; memory does not grow with their number.
 
-    Returns the number of rows sent. `table` and `columns` are ours, never a caller's.
+    Returns the number of rows sent. `table` and `columns` are ours, never a caller's. Raises SQLAlchemy's errors,
+    without the row that PostgreSQL quotes.
     """
     driver = connection.connection.driver_connection
     assert driver is not None
+    statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
     count = 0
-    with driver.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
-        for row in rows:
-            copy.write_row(row)
-            count += 1
+    try:
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+                count += 1
+    except psycopg.Error as error:
+        bare = type(error)(error.diag.message_primary or str(error).partition("\n")[0])
+        raise DBAPIError.instance(
+            statement, None, bare, psycopg.Error, hide_parameters=True, dialect=connection.dialect
+        ) from None
     return count

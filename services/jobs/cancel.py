@@ -12,6 +12,8 @@ from services.jobs.conclude import end_job_if_done, end_queued_chunks, lock_job
 from services.jobs.states import ENDED, step
 from services.vocabulary import ChunkState, JobStatus
 
+OWN = text("SELECT true FROM job WHERE id = :job_id AND tenant_id = :tenant_id")
+
 MARK = text(
     """
     UPDATE job SET status = :status, cancelling_at = now(), version = version + 1 WHERE id = :job_id RETURNING *
@@ -24,8 +26,9 @@ def cancel(connection: Connection, tenant_id: UUID, job_id: UUID, public_url: st
 
     Raises NotFound, also for another tenant's job.
     """
-    job = lock_job(connection, job_id)
-    if job is None or job["tenant_id"] != tenant_id:
+    own = connection.scalar(OWN, {"job_id": job_id, "tenant_id": tenant_id})
+    job = lock_job(connection, job_id) if own else None
+    if job is None:
         raise NotFound("there is no such job")
     status = JobStatus(job["status"])
     if status in ENDED or status is JobStatus.CANCELLING:

@@ -7,7 +7,7 @@ are seen. What an earlier holder flushed is loaded, so that nothing is asked twi
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, RowMapping, text
@@ -61,6 +61,17 @@ HEARD = text(
 )
 
 
+class ClaimKey(NamedTuple):
+    """Names a claim: a chunk and the fence of this very claim of it."""
+
+    job_id: UUID
+    stage: str
+    ordinal: int
+    part: int
+    model: str
+    fence: int
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A chunk that this worker holds, until its lease lapses or the fence moves on."""
@@ -81,8 +92,13 @@ class Claim:
 
     @property
     def claim_id(self) -> str:
-        """Names this claim, and no other claim of the same chunk."""
+        """Names this claim in one word."""
         return f"{self.job_id.hex}-{self.stage}-{self.ordinal}-{self.part}-{self.fence}"
+
+    @property
+    def claim_key(self) -> ClaimKey:
+        """Names this claim, as the database does."""
+        return ClaimKey(self.job_id, self.stage, self.ordinal, self.part, self.model, self.fence)
 
     @property
     def key(self) -> dict[str, Any]:

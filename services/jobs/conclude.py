@@ -4,7 +4,6 @@ Guarantee: counts move by exactly what the ended chunks hold; a job ends once, i
 open chunk, and its event is written there too. Lock order everywhere: job first, then chunks.
 """
 
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +15,7 @@ from services.jobs.stages import follow, plan
 from services.jobs.states import EVENTS, final_status, step
 from services.vocabulary import ChunkState, JobKind, JobStatus, Stage
 
-LOCK_JOB = text("SELECT * FROM job WHERE id = :job_id FOR UPDATE")
+LOCK_JOB = text("SELECT *, deadline <= now() AS overdue FROM job WHERE id = :job_id FOR UPDATE")
 
 END_CHUNKS = """
     WITH ended AS (
@@ -62,33 +61,24 @@ ADD_EVENT = text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What ending a chunk led to: the job's row as it is now, and the models that have a new stage to hear."""
-
-    job: RowMapping
-    wakes: tuple[str, ...] = ()
-
-
 def lock_job(connection: Connection, job_id: UUID) -> RowMapping | None:
-    """The job's row, locked until the transaction ends; None when it is gone."""
+    """The job's row, locked until the transaction ends, and whether it is `overdue`; None when it is gone."""
     return connection.execute(LOCK_JOB, {"job_id": job_id}).mappings().first()
 
 
 def end_chunk(
     connection: Connection, job: RowMapping, key: dict[str, Any], state: ChunkState, public_url: str
-) -> Ended:
+) -> RowMapping:
     """End the one chunk that `key` names; then open the next stage, or end the job when nothing else is open.
 
-    The caller holds the locks of job and chunk.
+    The caller holds the locks of job and chunk. Returns the job's row as it is now.
     """
     bound = {**key, "job_id": job["id"], "state": state, "version": job["version"] + 1}
     job = connection.execute(END_ONE, bound).mappings().one()
-    wakes: tuple[str, ...] = ()
     if state is ChunkState.FINISHED and job["status"] != JobStatus.CANCELLING:
         steps = plan(JobKind(job["kind"]), job["judges"])
-        wakes = follow(connection, job["id"], steps, Stage(key["stage"]), key["ordinal"])
-    return Ended(end_job_if_done(connection, job, public_url), wakes)
+        follow(connection, job["id"], steps, Stage(key["stage"]), key["ordinal"])
+    return end_job_if_done(connection, job, public_url)
 
 
 def end_queued_chunks(connection: Connection, job: RowMapping, state: ChunkState) -> RowMapping:
@@ -114,6 +104,15 @@ def end_job_if_done(connection: Connection, job: RowMapping, public_url: str) ->
     if status is JobStatus.CANCELLING:
         return end_job(connection, job, JobStatus.CANCELLED, public_url)
     return end_job(connection, job, final_status(job["succeeded"], job["failed"]), public_url)
+
+
+def expire_job(connection: Connection, job: RowMapping, public_url: str) -> RowMapping:
+    """End a locked, open job whose deadline has passed, and all of its open chunks; a cancelling one ends cancelled."""
+    if job["status"] == JobStatus.CANCELLING:
+        job = end_open_chunks(connection, job, ChunkState.CANCELLED)
+        return end_job(connection, job, JobStatus.CANCELLED, public_url)
+    job = end_open_chunks(connection, job, ChunkState.EXPIRED)
+    return end_job(connection, job, JobStatus.EXPIRED, public_url)
 
 
 def end_job(connection: Connection, job: RowMapping, onward: JobStatus, public_url: str) -> RowMapping:

@@ -46,7 +46,7 @@ def open_cases(settings: Mapping[str, Any], judge: Judge, docket: Docket) -> lis
     options = hearing_options(settings)
     cases = {}
     for row in docket.items:
-        item = json.loads(row["input"])
+        item = json.loads(row["input"], parse_int=str)  # in metadata they may be longer than Python reads as numbers
         hearing = Hearing(judge.name, json.loads(row["custom_id"]), comparison(item), judge.protocol, options)
         cases[row["seq"]] = Case(row["seq"], hearing)
     for row in docket.heard:

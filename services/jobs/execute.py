@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from queue import Empty, SimpleQueue
 from uuid import UUID
@@ -29,7 +28,7 @@ from services.judging.hearing import CallKey
 from services.judging.judge import Judge, Question, overridden
 from services.judging.opinion import verdict
 from services.judging.runtime import Call, CallRefused, Completion, RuntimeUnavailable
-from services.vocabulary import ChunkState, Outcome
+from services.vocabulary import Outcome
 
 log = structlog.get_logger(__name__)
 
@@ -38,23 +37,19 @@ FLUSH_EVERY = 0.25  # seconds; also how often an interrupt is looked for
 DATABASE_PAUSE = 1.0
 
 
-class Interrupt(StrEnum):
-    """Why a chunk stops being heard. `unwanted`: cancelled, expired or taken away. `draining`: this worker stops."""
-
-    UNWANTED = "unwanted"
-    DRAINING = "draining"
-
-
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Everything that hearing one chunk needs. `interrupted` says whether to stop, and why."""
+    """Everything that hearing one chunk needs.
+
+    `interrupted` says when to stop: the job no longer wants this chunk, or the worker stops.
+    """
 
     engine: Engine
     held: Claim
     judge: Judge
     epoch_id: UUID
     carrier: Carrier
-    interrupted: Callable[[], Interrupt | None]
+    interrupted: Callable[[], bool]
     public_url: str
     keep_prompts: bool
 
@@ -94,8 +89,10 @@ class _Chunk:
         try:
             self._ask(self._open())
             while self._asked:
-                if self._session.interrupted() is not None:
-                    break
+                if self._session.interrupted():
+                    self._hang_up()
+                    self._conclude(self._recorder.release)
+                    return None
                 if (away := self._listen()) is not None:
                     self._hang_up()
                     self._conclude(self._recorder.release)
@@ -112,13 +109,7 @@ class _Chunk:
             raise
         finally:
             self._hang_up()
-        match self._session.interrupted() if self._asked else None:
-            case None:
-                self._conclude(partial(self._recorder.end, state=ChunkState.FINISHED))
-            case Interrupt.UNWANTED:
-                self._conclude(partial(self._recorder.end, state=ChunkState.CANCELLED))
-            case Interrupt.DRAINING:
-                self._conclude(self._recorder.release)
+        self._conclude(self._recorder.end)
         return None
 
     def _open(self) -> list[Case]:
@@ -155,17 +146,18 @@ class _Chunk:
     def _listen(self) -> RuntimeUnavailable | None:
         """Take what answers there are, waiting a moment for the first. Returns why the runtime is away, if it is."""
         going_on: list[Case] = []
+        away: RuntimeUnavailable | None = None
         try:
             answer = self._answers.get(timeout=FLUSH_EVERY)
             while True:
-                if isinstance(answer.came, RuntimeUnavailable):
-                    return answer.came
                 asked = self._asked.pop(answer.rid)
                 asked.case.under_way.discard(asked.key)
                 if isinstance(answer.came, Completion):
                     self._take_down(asked, asked.case.hearing.read(asked.key, answer.came), answer)
                 elif isinstance(answer.came, CallRefused):
                     self._take_down(asked, unanswered(Outcome.FAILED), answer)
+                elif isinstance(answer.came, RuntimeUnavailable):
+                    away = answer.came  # not heard, and so asked again; what else has come is kept
                 else:
                     raise answer.came
                 if not asked.case.closed:
@@ -175,9 +167,9 @@ class _Chunk:
                 answer = self._answers.get_nowait()
         except Empty:
             pass
-        if going_on:
+        if going_on and away is None:
             self._ask(going_on)
-        return None
+        return away
 
     def _take_down(self, asked: Asked, heard: Heard, answer: Answer | None) -> None:
         """Add one heard call to the batch, and the item's opinion and verdict when it was the last."""

@@ -6,13 +6,13 @@ after one lease, and one that leaves in order gives its lease back at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine, text
 
 from services.foundation.database import transaction
 from services.foundation.jsontext import escaped
+from services.jobs.claim import ClaimKey
 from services.vocabulary import WorkerState
 
 ENROL = text(
@@ -45,7 +45,7 @@ CLOSE_EPOCH = text("UPDATE runtime_epoch SET ended_at = now() WHERE id = :id AND
 
 HELD = text(
     """
-    SELECT chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model,
+    SELECT chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.fence,
            job.status = 'running' AND job.deadline > now() AS wanted
     FROM chunk JOIN job ON job.id = chunk.job_id
     WHERE chunk.state = 'running' AND chunk.claimed_by = :id
@@ -55,7 +55,7 @@ DISOWN = text(
     """
     UPDATE chunk SET claimed_by = NULL
     WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model
-      AND state = 'running' AND claimed_by = :id
+      AND state = 'running' AND claimed_by = :id AND fence = :fence
     """
 )
 
@@ -135,16 +135,14 @@ def close_epoch(engine: Engine, epoch_id: UUID) -> None:
         connection.execute(CLOSE_EPOCH, {"id": epoch_id})
 
 
-def held_chunks(engine: Engine, worker_id: UUID) -> dict[tuple[Any, ...], bool]:
-    """The keys of the chunks that this worker holds, and whether each is still wanted: not cancelled nor overdue."""
+def held_claims(engine: Engine, worker_id: UUID) -> dict[ClaimKey, bool]:
+    """The claims that this worker holds, and whether each is still wanted: its job not cancelled nor overdue."""
     with transaction(engine) as connection:
         rows = connection.execute(HELD, {"id": worker_id}).all()
-    return {tuple(row[:5]): row.wanted for row in rows}
+    return {ClaimKey(*row[:6]): row.wanted for row in rows}
 
 
-def disown(engine: Engine, worker_id: UUID, key: tuple[Any, ...]) -> None:
+def disown(engine: Engine, worker_id: UUID, claimed: ClaimKey) -> None:
     """Give up a claim whose answer was lost, so that nobody hears it: the rescue then hands the chunk on."""
-    job_id, stage, ordinal, part, model = key
-    place = {"job_id": job_id, "stage": stage, "ordinal": ordinal, "part": part, "model": model, "id": worker_id}
     with transaction(engine) as connection:
-        connection.execute(DISOWN, place)
+        connection.execute(DISOWN, {**claimed._asdict(), "id": worker_id})

@@ -89,6 +89,16 @@ class JobView:
         row = self._row
         return int(row["live_succeeded"] + row["live_failed"] + row["cancelled"] + row["expired"])
 
+    @property
+    def _left(self) -> int:
+        return int(self._row["total"]) - self._done
+
+    @property
+    def _dropped(self) -> int:
+        """Items that a cancel has stopped already, while others still run."""
+        cancelling = self._row["status"] == JobStatus.CANCELLING
+        return self._left - int(self._row["running"]) if cancelling else 0
+
     def _pace(self) -> tuple[float | None, datetime | None]:
         """Items a second since the start, and when none will be left."""
         row = self._row
@@ -115,11 +125,11 @@ class JobView:
             options=JobSettings.model_validate_json(row["settings"]),
             counts=Counts(
                 total=row["total"],
-                queued=row["total"] - self._done - row["running"],
+                queued=self._left - row["running"] - self._dropped,
                 running=row["running"],
                 succeeded=row["live_succeeded"],
                 failed=row["live_failed"],
-                cancelled=row["cancelled"],
+                cancelled=row["cancelled"] + self._dropped,
                 expired=row["expired"],
             ),
             usage=TokenUsage(

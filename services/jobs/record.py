@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 from services.foundation.database import copy_rows, transaction
 from services.foundation.errors import Fenced
 from services.jobs.claim import Claim
-from services.jobs.conclude import Ended, end_chunk, lock_job
+from services.jobs.conclude import end_chunk, expire_job, lock_job
 from services.vocabulary import ChunkState, ItemStatus, JobStatus
 
 TRACE_COLUMNS = (
@@ -130,18 +130,21 @@ class Recorder:
             self._write(connection, batch)
         self._flushes += 1
 
-    def end(self, batch: Batch, state: ChunkState) -> Ended:
+    def end(self, batch: Batch) -> None:
         """Write the last batch and end the chunk, in one transaction. Raises Fenced as `flush` does."""
         with transaction(self._engine) as connection:
             job = self._lock_job(connection)
-            if self._lock_chunk(connection, ended=state)["state"] == state:
-                return Ended(job)  # an earlier attempt was committed, only the answer was lost
+            if self._lock_chunk(connection, ended=ChunkState.FINISHED)["state"] == ChunkState.FINISHED:
+                return  # an earlier attempt was committed, only the answer was lost
             if batch:
                 self._write(connection, batch)
-            return end_chunk(connection, job, self._held.key, state, self._public_url)
+            end_chunk(connection, job, self._held.key, ChunkState.FINISHED, self._public_url)
 
     def release(self, batch: Batch, *, died: bool = False) -> None:
-        """Write what was heard and hand the chunk back; unharmed, unless it `died` here."""
+        """Write what was heard and give the chunk up: to the next claim, or, as the job stands, to its end.
+
+        Handed back it is unharmed, unless it `died` here. Raises Fenced as `flush` does.
+        """
         with transaction(self._engine) as connection:
             job = self._lock_job(connection)
             self._lock_chunk(connection)
@@ -149,6 +152,8 @@ class Recorder:
                 self._write(connection, batch)
             if job["status"] == JobStatus.CANCELLING:
                 end_chunk(connection, job, self._held.key, ChunkState.CANCELLED, self._public_url)
+            elif job["overdue"]:
+                expire_job(connection, job, self._public_url)
             else:
                 connection.execute(RELEASE, {**self._held.key, "fence": self._held.fence, "deaths": int(died)})
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, text
 
 from services.foundation.database import transaction
-from services.jobs.conclude import end_job, end_job_if_done, end_open_chunks, end_queued_chunks, lock_job
+from services.jobs.conclude import end_job_if_done, end_queued_chunks, expire_job, lock_job
 from services.jobs.states import ENDED
 from services.vocabulary import ChunkState, JobStatus
 
@@ -66,10 +66,6 @@ def expire_overdue(engine: Engine, public_url: str) -> int:
             job = lock_job(connection, job_id)
             if job is None or JobStatus(job["status"]) in ENDED:
                 continue
-            cancelling = job["status"] == JobStatus.CANCELLING
-            chunks, status = (
-                (ChunkState.CANCELLED, JobStatus.CANCELLED) if cancelling else (ChunkState.EXPIRED, JobStatus.EXPIRED)
-            )
-            end_job(connection, end_open_chunks(connection, job, chunks), status, public_url)
+            expire_job(connection, job, public_url)
             ended += 1
     return ended

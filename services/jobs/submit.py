@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from psycopg.errors import UniqueViolation
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import IntegrityError
 
 from services.contract.jobs import DEFAULT_DEADLINE, LONGEST_DEADLINE, MOST_UPLOADED_ITEMS
 from services.foundation.database import copy_rows, transaction
@@ -19,6 +19,7 @@ from services.foundation.errors import Fault, Invalid, NoItems
 from services.foundation.identifiers import new_id
 from services.jobs.intake import Item, Items
 from services.jobs.partitions import ensure_partition
+from services.jobs.queries import JobView, load_job
 from services.jobs.request import MOST_FAULTS, Submission
 from services.vocabulary import JobStatus, Stage
 
@@ -59,11 +60,15 @@ REPEATED = text(
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job that is in the queue: as many bells as it has chunks are worth ringing for its model."""
+    """A job that is in the queue: as many bells as it has chunks are worth ringing for its model.
+
+    `view` is the job as it was committed: an answer that needs nothing more of the database.
+    """
 
     job_id: UUID
     model: str
     chunks: int
+    view: JobView
 
 
 class _FaultyItems(Exception):
@@ -75,7 +80,7 @@ def submit(engine: Engine, tenant_id: UUID, submission: Submission, items: Items
     try:
         with transaction(engine) as connection:
             return _insert(connection, tenant_id, submission, items)
-    except (_FaultyItems, UniqueViolation):
+    except (_FaultyItems, IntegrityError):
         with transaction(engine) as connection:
             raise _diagnosis(connection, items) from None
 
@@ -125,7 +130,7 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
     )
     # Last, since making a partition locks the table of all traces until the commit.
     ensure_partition(connection, day)
-    return Submitted(job_id, submission.judge, chunks)
+    return Submitted(job_id, submission.judge, chunks, load_job(connection, tenant_id, job_id))
 
 
 def _deadline(asked: datetime | None, now: datetime) -> datetime:

@@ -163,10 +163,10 @@ def test_more_calls_than_the_queue_holds_are_all_served_in_the_end(server: Serve
     assert len(spoken(server, scene)) == 3 * (SLOTS + QUEUE)
 
 
-def test_a_queue_that_stays_full_is_reported_as_overload(server: Server) -> None:
+def test_a_queue_that_stays_full_is_waited_for_until_the_calls_deadline(server: Server) -> None:
     with (
         server.telling_stories(*(f"story-{at}" for at in range(SLOTS + QUEUE))),
         pytest.raises(RuntimeUnavailable) as caught,
     ):
-        spoken(server, lambda runtime: runtime.generate(Call("late", [20], GREEDY)), patience_s=0.3)
-    assert caught.value.code is RuntimeFault.OVERLOADED
+        spoken(server, lambda runtime: runtime.generate(Call("late", [20], GREEDY)), deadline_s=0.5)
+    assert caught.value.code is RuntimeFault.TIMED_OUT

@@ -28,6 +28,7 @@ from services.vocabulary import FinishReason
 
 IDLE_S = 3.0  # SGLang closes a connection that was idle for 5 s: a call must not be sent on one that is closing
 NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)  # the deadline is ours
+LOOK_S = 5.0
 JSON = {"Content-Type": "application/json"}
 LABEL_BIAS = 100.0  # added to the labels' logits: e**100 to one against every other token
 SECRET = re.compile(r"(^|_)key(_|$)|password|secret", re.IGNORECASE)
@@ -68,7 +69,7 @@ class SGLangRuntime:
     """One SGLang server. `aclose` before closing the session, so that the last aborts go out.
 
     `deadline_s` bounds one call, waiting in the server's queue included. While the server's queue is full a call is
-    tried again, at random intervals that grow to `longest_pause_s`, for at most `patience_s`.
+    tried again, at random intervals that grow to `longest_pause_s`: a full queue is no fault.
     """
 
     def __init__(
@@ -77,13 +78,11 @@ class SGLangRuntime:
         url: str,
         *,
         deadline_s: float = 1800.0,
-        patience_s: float = 60.0,
         longest_pause_s: float = 2.0,
     ) -> None:
         self._session = session
         self._url = url.rstrip("/")
         self._deadline_s = deadline_s
-        self._patience_s = patience_s
         self._longest_pause_s = longest_pause_s
         self._aborts: set[asyncio.Task[None]] = set()
 
@@ -108,13 +107,13 @@ class SGLangRuntime:
 
     async def info(self) -> RuntimeInfo:
         """Ask the server what it is. Raises RuntimeUnavailable."""
-        args = _object(await self._request("GET", "/server_info"))
-        models = _object(await self._request("GET", "/v1/models"))
+        args = _object(await self._look("/server_info"))
+        models = _object(await self._look("/v1/models"))
         return read_info(args, models)
 
     async def loads(self) -> RuntimeLoads:
         """Ask the server how busy it is. Raises RuntimeUnavailable."""
-        answer = _object(await self._request("GET", "/v1/loads"))
+        answer = _object(await self._look("/v1/loads"))
         try:
             ranks = answer["loads"]
             return RuntimeLoads(
@@ -128,7 +127,7 @@ class SGLangRuntime:
     async def ready(self) -> bool:
         """Whether the server says that it is ready; some seconds after its scheduler died it still does."""
         try:
-            await self._request("GET", "/ready")
+            await self._look("/ready")
         except RuntimeUnavailable:
             return False
         return True
@@ -138,16 +137,23 @@ class SGLangRuntime:
         await asyncio.gather(*self._aborts)
 
     async def _post_patiently(self, body: bytes) -> dict[str, Any]:
-        patient_until = asyncio.get_running_loop().time() + self._patience_s
         pause = 0.05
         while True:
             try:
                 return _object(await self._request("POST", "/generate", body))
             except RuntimeUnavailable as error:
-                if error.code is not RuntimeFault.OVERLOADED or asyncio.get_running_loop().time() > patient_until:
+                if error.code is not RuntimeFault.OVERLOADED:
                     raise
             await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 - spreads callers, guards nothing
             pause = min(pause * 2, self._longest_pause_s)
+
+    async def _look(self, path: str) -> bytes:
+        """Ask for what a server has at hand. Raises RuntimeUnavailable, also when it takes its time."""
+        try:
+            async with asyncio.timeout(LOOK_S):
+                return await self._request("GET", path)
+        except TimeoutError as error:
+            raise RuntimeUnavailable(RuntimeFault.TIMED_OUT, f"{path}: no answer within {LOOK_S:g} s") from error
 
     async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError
 
 from services.foundation.database import transaction
 from services.foundation.errors import Fenced
@@ -15,7 +16,7 @@ from services.jobs.claim import Claim, claim, load
 from services.jobs.lease import enrol, retire
 from services.jobs.record import Batch, Recorder
 from services.jobs.rescue import expire_overdue, rescue_lapsed
-from services.vocabulary import ChunkState, Priority
+from services.vocabulary import Priority
 from tests.factories import MODEL, make_tenant, queue_job
 from tests.invariants import check_ended_job
 
@@ -103,9 +104,9 @@ def test_counts_move_with_flushes_and_add_up_at_the_end(engine: Engine) -> None:
     recorder = Recorder(engine, first, URL)
     recorder.flush(heard(first, range(10)))
     recorder.flush(heard(first, range(10, 20)))
-    recorder.end(heard(first, range(20, 32)), ChunkState.FINISHED)
+    recorder.end(heard(first, range(20, 32)))
     assert status(engine, job_id) == "running"
-    Recorder(engine, second, URL).end(heard(second, range(32, 40)), ChunkState.FINISHED)
+    Recorder(engine, second, URL).end(heard(second, range(32, 40)))
     job = check_ended_job(engine, job_id)
     assert (job["status"], job["succeeded"], job["calls"], job["prompt_tokens"]) == ("completed", 40, 40, 400)
 
@@ -117,8 +118,8 @@ def test_a_batch_whose_commit_went_unanswered_is_not_written_twice(engine: Engin
     Recorder(engine, held, URL).flush(batch)
     unaware = Recorder(engine, held, URL)  # as the first one would stand had its answer been lost
     unaware.flush(batch)
-    unaware.end(Batch(), ChunkState.FINISHED)
-    Recorder(engine, held, URL).end(Batch(), ChunkState.FINISHED)
+    unaware.end(Batch())
+    Recorder(engine, held, URL).end(Batch())
     assert check_ended_job(engine, job_id)["succeeded"] == 32
 
 
@@ -133,14 +134,14 @@ def test_a_silent_worker_loses_its_chunk_and_its_writes_are_refused(engine: Engi
         late.flush(heard(lost, range(5, 6)))
     again = taken(engine, a_worker(engine))
     assert (again.ordinal, again.fence) == (lost.ordinal, lost.fence + 1)
-    for write in (late.flush, late.release, lambda batch: late.end(batch, ChunkState.FINISHED)):
+    for write in (late.flush, late.release, late.end):
         with pytest.raises(Fenced):
             write(heard(lost, range(5, 32)))
     with transaction(engine) as connection:
         docket = load(connection, again)
     assert [row["seq"] for row in docket.items] == list(range(5, 32))
     assert [row["seq"] for row in docket.heard] == list(range(5))
-    Recorder(engine, again, URL).end(heard(again, range(5, 32)), ChunkState.FINISHED)
+    Recorder(engine, again, URL).end(heard(again, range(5, 32)))
     assert check_ended_job(engine, job_id)["succeeded"] == 32
 
 
@@ -155,7 +156,7 @@ def test_a_worker_that_leaves_in_order_hands_its_chunk_back(engine: Engine) -> N
     with transaction(engine) as connection:
         assert [row["seq"] for row in load(connection, again).items] == [2, 3]
         assert connection.scalar(text("SELECT deaths FROM chunk")) == 0
-    Recorder(engine, again, URL).end(heard(again, range(2, 4)), ChunkState.FINISHED)
+    Recorder(engine, again, URL).end(heard(again, range(2, 4)))
     assert check_ended_job(engine, job_id)["status"] == "completed"
 
 
@@ -178,7 +179,7 @@ def test_cancelling_keeps_what_was_heard_and_ends_with_the_last_running_chunk(en
     recorder.flush(heard(held, range(3)))
     with transaction(engine) as connection:
         assert cancel(connection, tenant, job_id, URL)["status"] == "cancelling"
-    recorder.end(heard(held, range(3, 5)), ChunkState.CANCELLED)
+    recorder.release(heard(held, range(3, 5)))
     job = check_ended_job(engine, job_id)
     assert (job["status"], job["succeeded"], job["cancelled"]) == ("cancelled", 5, 95)
 
@@ -204,9 +205,30 @@ def test_a_deadline_ends_the_job_and_fences_who_runs_it(engine: Engine) -> None:
         connection.execute(text("UPDATE job SET deadline = now()"))
     assert expire_overdue(engine, URL) == 1
     with pytest.raises(Fenced):
-        recorder.end(heard(held, range(7, 32)), ChunkState.FINISHED)
+        recorder.end(heard(held, range(7, 32)))
     job = check_ended_job(engine, job_id)
     assert (job["status"], job["succeeded"], job["expired"]) == ("expired", 7, 33)
+
+
+def test_a_worker_that_finds_the_deadline_passed_ends_the_job_as_expired(engine: Engine) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 40)
+    held = taken(engine, a_worker(engine))
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE job SET deadline = now()"))
+    Recorder(engine, held, URL).release(heard(held, range(4)))
+    job = check_ended_job(engine, job_id)
+    assert (job["status"], job["succeeded"], job["expired"]) == ("expired", 4, 36)
+
+
+def test_what_copy_refuses_is_told_without_the_row(engine: Engine) -> None:
+    queue_job(engine, make_tenant(engine), 1)
+    held = taken(engine, a_worker(engine))
+    batch = heard(held, range(1))
+    batch.traces *= 2
+    with pytest.raises(IntegrityError) as caught:
+        Recorder(engine, held, URL).flush(batch)
+    assert "trace" in str(caught.value)
+    assert held.job_id.hex not in str(caught.value).replace("-", "")
 
 
 @pytest.mark.parametrize(("failed", "expected"), [(0, "completed"), (1, "completed_with_errors"), (3, "failed")])
@@ -218,5 +240,5 @@ def test_the_final_status_follows_the_items(engine: Engine, failed: int, expecte
         (*row[:2], "failed", None, None, None, "unparseable", "no verdict", *row[8:]) if row[1] < failed else row
         for row in batch.verdicts
     ]
-    Recorder(engine, held, URL).end(batch, ChunkState.FINISHED)
+    Recorder(engine, held, URL).end(batch)
     assert check_ended_job(engine, job_id)["status"] == expected

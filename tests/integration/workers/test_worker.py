@@ -8,7 +8,7 @@ from sqlalchemy import text
 from services.foundation.broker import HEAR, hear_queue, make_broker
 from services.foundation.database import transaction
 from services.jobs.cancel import cancel
-from tests.factories import MODEL, comparisons
+from tests.factories import MODEL, comparisons, queue_body
 from tests.invariants import check_ended_job
 from tests.parts import Parts, eventually
 
@@ -161,3 +161,41 @@ def test_what_the_judge_writes_is_kept_whatever_it_holds(parts: Parts) -> None:
     trace = parts.rows(TRACES, job_id=job_id)[0]
     assert json.loads(trace["completion"]) == written
     assert (trace["outcome"], trace["reading"]["winner"]) == ("decided", "A")
+
+
+def test_a_worker_that_is_ready_holds_an_ordinary_lease(parts: Parts) -> None:
+    parts.runtime()
+    parts.worker()
+    lease = "SELECT lease_until - now() < interval '4 s' AS ordinary FROM worker WHERE state = 'ready'"
+    assert eventually(lambda: parts.rows(lease), "the worker is ready") == [{"ordinary": True}]
+
+
+def test_a_call_that_the_runtime_aborts_by_itself_is_asked_again(parts: Parts) -> None:
+    parts.runtime()
+    parts.script({"text": "Half of", "finish_reason": "abort", "times": 1})
+    parts.maintenance()
+    parts.worker()
+    job_id = parts.queue(parts.tenant(), 3, options={"mode": "reason"})
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"], job["calls"]) == ("completed", 3, 6)
+
+
+def test_integers_that_python_does_not_read_as_numbers_are_data(parts: Parts) -> None:
+    parts.runtime()
+    parts.maintenance()
+    parts.worker()
+    long = comparisons(1)[0] | {"metadata": {"n": "LONG"}}
+    body = json.dumps({"kind": "judgement", "judges": [MODEL], "items": [long]}).replace('"LONG"', "9" * 5000)
+    job_id = queue_body(parts.engine, parts.tenant(), body.encode(), parts.fleet)
+    parts.wait_until_ended(job_id)
+    assert check_ended_job(parts.engine, job_id)["succeeded"] == 1
+    assert ("9" * 5000) in parts.rows("SELECT input FROM item")[0]["input"]
+
+
+def test_a_server_that_serves_another_model_is_refused(parts: Parts) -> None:
+    parts.runtime()
+    worker = parts.worker("other")
+    eventually(worker.ended, "the worker gives up")
+    assert worker.popen.returncode == 2
+    assert "serves tiny" in worker.log.read_text()
