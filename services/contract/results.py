@@ -57,17 +57,17 @@ class Trace(BaseModel):
     call: int = Field(description="the number of the call within its item and judge")
     order: Order
     sample: int
-    forced: bool = Field(description="the follow-up that asks for the verdict alone")
+    forced: bool = Field(description="one token out of the labels: a verdict, or the probability of a written one")
     outcome: Outcome
     reading: dict[str, Any] = Field(description="what was read, by which rule, and where; `A` is the first slot")
     prompt: str | None
     prompt_sha256: str | None
     completion: str | None
     finish_reason: FinishReason | None
-    prompt_tokens: int | None
+    prompt_tokens: int | None = Field(description="as the runtime counts; of a call never sent, what did not fit")
     cached_tokens: int | None
     completion_tokens: int | None
-    label_logprobs: dict[str, float] | None = Field(description="natural logarithms at the sampling's temperature")
+    label_logprobs: dict[str, float] | None = Field(description="natural logarithms among the labels, at temperature 1")
     sampling: dict[str, Any] | None
     error_message: str | None
     sent_at: Instant | None

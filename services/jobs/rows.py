@@ -29,7 +29,10 @@ def trace_row(
     *,
     keep_prompt: bool,
 ) -> tuple[Any, ...]:
-    """The trace of one call; `answer` is None for one that was never sent."""
+    """The trace of one call; `answer` is None for one that was never sent.
+
+    `prompt_tokens` are the runtime's own count; of a call that was never sent, the length that did not fit.
+    """
     came = answer.came if answer else None
     answered = came if isinstance(came, Completion) else None
     text = question.prompt.text
@@ -50,7 +53,7 @@ def trace_row(
         hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         escaped(answered.text) if answered else None,
         answered.finish_reason if answered else None,
-        answered.prompt_tokens if answered else len(question.prompt.ids),
+        _prompt_tokens(question, answer),
         answered.cached_tokens if answered else None,
         answered.completion_tokens if answered else None,
         json.dumps(dict(answered.label_logprobs)) if answered and answered.label_logprobs else None,
@@ -60,6 +63,12 @@ def trace_row(
         answer.waited_s * 1000 if answer else None,
         answered.queue_s * 1000 if answered and answered.queue_s is not None else None,
     )
+
+
+def _prompt_tokens(question: Question, answer: Answer | None) -> int | None:
+    if answer is None:
+        return len(question.prompt.ids)
+    return answer.came.prompt_tokens if isinstance(answer.came, Completion) else None
 
 
 def _sampling_json(question: Question, wanted: Sampling) -> str | None:

@@ -1,6 +1,7 @@
 """One call of a hearing, answered: what the judge wrote or chose, read.
 
-Guarantee: made of a runtime's answer alone, so that a call replayed from its stored trace gives the same `Heard`.
+Guarantee: made of a runtime's answer alone, so that a call replayed from its stored trace gives the same `Heard`, all
+but `latency_s`: a trace keeps the seconds that the worker waited, which take the place of the runtime's own.
 """
 
 import math
@@ -22,9 +23,8 @@ NO_ANSWER = frozenset({Outcome.CONTEXT_OVERFLOW, Outcome.ABORTED, Outcome.FAILED
 class Heard:
     """One answered call. Its reading stands in the shown frame: `A` is the first slot.
 
-    `p_first` is P(first) / (P(first) + P(second)) at the verdict token, at the call's temperature; None where the
-    answer was read from text. `text` is what the judge wrote. Tokens and seconds are the runtime's own, None where it
-    gave none.
+    `p_first` is P(first) / (P(first) + P(second)) at the verdict token, at temperature 1; None where the answer was
+    read from text. `text` is what the judge wrote. Tokens and seconds are the runtime's own, None where it gave none.
     """
 
     reading: Reading
@@ -45,12 +45,21 @@ class Heard:
         """The slot that was preferred, None unless the outcome is `decided` or `tie`."""
         return self.reading.winner
 
+    @property
+    def sent(self) -> bool:
+        """False for a call that did not fit the context: it never reached the runtime, and cost nothing."""
+        return self.outcome is not Outcome.CONTEXT_OVERFLOW
+
 
 def hear_text(protocol: JudgeProtocol, completion: Completion, rule: ReadingRule) -> Heard:
-    """An answer in the judge's own words. `seed` takes the published loose rule's answer wherever it has one."""
+    """An answer in the judge's own words. `seed` takes the published loose rule's answer wherever it has one.
+
+    Such an answer keeps its place in the text only where the strict rule reads the same.
+    """
     reading = protocol.read(completion.text, completion.finish_reason)
     if rule == "seed" and reading.seed_verdict and reading.outcome is not Outcome.ABORTED:
-        reading = replace(reading, outcome=Outcome.DECIDED, winner=reading.seed_verdict, rule="seed_verdict", span=None)
+        span = reading.span if reading.winner is reading.seed_verdict else None
+        reading = replace(reading, outcome=Outcome.DECIDED, winner=reading.seed_verdict, rule="seed_verdict", span=span)
     return _heard(reading, None, completion)
 
 
@@ -66,6 +75,15 @@ def hear_labels(form: VerdictForm, completion: Completion) -> Heard:
         return _heard(Reading(Outcome.TIE, Winner.TIE, "label_logprobs", forced), p_first, completion)
     winner = Winner.A if p_first > 0.5 else Winner.B
     return _heard(Reading(Outcome.DECIDED, winner, "label_logprobs", forced), p_first, completion)
+
+
+def hear_probability(form: VerdictForm, completion: Completion) -> Heard:
+    """How sure a written verdict is: one token out of two labels, asked at the very place of the written one.
+
+    Read as a forced answer is, and not flagged as one: the verdict stays the text's, this lends it its `p_first`.
+    """
+    heard = hear_labels(form, completion)
+    return replace(heard, reading=replace(heard.reading, rule="verdict_probability", flags=frozenset()))
 
 
 def unanswered(outcome: Outcome) -> Heard:

@@ -8,10 +8,10 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from services.judging.heard import Heard, ReadingRule, hear_labels, hear_text
+from services.judging.heard import Heard, ReadingRule, hear_labels, hear_probability, hear_text
 from services.judging.opinion import Opinion, weigh
 from services.judging.protocol import JudgeProtocol, Pair
-from services.judging.reading import LabelSet, unfinished
+from services.judging.reading import LabelSet, before_label, unfinished
 from services.judging.runtime import Completion
 from services.vocabulary import Decide, Flag, Mode, OnConflict, Order, Orders, Outcome
 
@@ -22,7 +22,8 @@ class HearingOptions:
 
     `samples` are calls for each order; direct mode draws nothing, so one is enough there. `tie_margin` is half the
     width of the band around 1/2 in which `p_a` is a tie. `forced_verdict` follows a call without a verdict up with a
-    forced one. `reading` "seed" takes the loose rule published with the model. Raises ValueError outside the ranges.
+    forced one. `decide` and `on_conflict` "soft" follow one with a verdict up, for its probability. `reading` "seed"
+    takes the loose rule published with the model. Raises ValueError outside the ranges.
     """
 
     orders: Orders = Orders.BOTH
@@ -43,7 +44,11 @@ class HearingOptions:
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """The place of a call in its hearing. `forced`: one token out of the labels, after what was written before."""
+    """The place of a call in its hearing. `forced`: one token out of the labels, after what was written before.
+
+    When reasoning, that is a follow-up: of a text without a verdict, to force one; of a text with one, for its
+    probability.
+    """
 
     order: Order
     sample: int
@@ -80,6 +85,9 @@ class Hearing:
         self._options = options
         self._heard: dict[CallKey, Heard] = {}
         self.orders = _orders(options.orders, item)
+        self._decide = options.decide or (Decide.SOFT if options.mode is Mode.DIRECT else Decide.VOTE)
+        may_conflict = len(self.orders) > 1
+        self._soft = self._decide is Decide.SOFT or (may_conflict and options.on_conflict is OnConflict.SOFT)
 
     def pair(self, order: Order) -> Pair:
         """The two candidates as this order shows them."""
@@ -91,18 +99,28 @@ class Hearing:
         return [key for key in self._due() if key not in self._heard]
 
     def written_before(self, key: CallKey) -> str:
-        """What stands between the prompt and the opening of a forced verdict: the judge's own text, closed."""
+        """What stands between the prompt and the label of a forced call, the verdict's opening at its end.
+
+        The judge's own text: up to its verdict's label where it has one, else closed and opened for one.
+        """
         assert key.forced
-        assert self._protocol.verdict is not None
-        text = "" if self._options.mode is Mode.DIRECT else self._heard[_followed(key)].text
-        return unfinished(text, LabelSet(*self._protocol.verdict.labels), thinks=self._protocol.thinks)
+        form = self._protocol.verdict
+        assert form is not None
+        labels, followed = LabelSet(*form.labels), self._followed(key)
+        if followed is not None and followed.winner:
+            assert followed.reading.span is not None
+            return before_label(followed.text, followed.reading.span, labels)
+        text = "" if followed is None else followed.text
+        return unfinished(text, labels, thinks=self._protocol.thinks) + form.opening
 
     def read(self, key: CallKey, completion: Completion) -> Heard:
         """What this call's answer says."""
-        if key.forced:
-            assert self._protocol.verdict is not None
-            return hear_labels(self._protocol.verdict, completion)
-        return hear_text(self._protocol, completion, self._options.reading)
+        if not key.forced:
+            return hear_text(self._protocol, completion, self._options.reading)
+        assert self._protocol.verdict is not None
+        followed = self._followed(key)
+        hear = hear_probability if followed is not None and followed.winner else hear_labels
+        return hear(self._protocol.verdict, completion)
 
     def record(self, key: CallKey, heard: Heard) -> None:
         """Take down one answered call. Raises ValueError unless it is open."""
@@ -126,7 +144,7 @@ class Hearing:
                 order: [list(self._calls_of(order, sample)) for sample in range(options.samples)]
                 for order in self.orders
             },
-            decide=options.decide or (Decide.SOFT if options.mode is Mode.DIRECT else Decide.VOTE),
+            decide=self._decide,
             on_conflict=options.on_conflict,
             tie_margin=options.tie_margin,
             flags=self._suspicion(),
@@ -138,13 +156,19 @@ class Hearing:
             for sample in range(self._options.samples):
                 first = CallKey(order, sample, forced=direct)
                 yield first
-                if not direct and self._needs_forcing(self._heard.get(first)):
+                if not direct and self._is_followed_up(self._heard.get(first)):
                     yield CallKey(order, sample, forced=True)
 
-    def _needs_forcing(self, heard: Heard | None) -> bool:
-        if heard is None or not self._options.forced_verdict or self._protocol.verdict is None:
+    def _is_followed_up(self, heard: Heard | None) -> bool:
+        if heard is None or self._protocol.verdict is None:
             return False
-        return heard.outcome in (Outcome.TRUNCATED, Outcome.UNPARSEABLE)
+        if heard.outcome is Outcome.DECIDED:
+            return self._soft and heard.reading.span is not None
+        return self._options.forced_verdict and heard.outcome in (Outcome.TRUNCATED, Outcome.UNPARSEABLE)
+
+    def _followed(self, key: CallKey) -> Heard | None:
+        """The call that a forced one follows; None in direct mode, where it follows none."""
+        return self._heard.get(CallKey(key.order, key.sample, forced=False))
 
     def _calls_of(self, order: Order, sample: int) -> Iterator[Heard]:
         for forced in (False, True):
@@ -155,10 +179,6 @@ class Hearing:
     def _suspicion(self) -> frozenset[Flag]:
         suspected = self._protocol.injection_suspected(self._pair)
         return frozenset({Flag.INJECTION_SUSPECTED}) if suspected else frozenset()
-
-
-def _followed(key: CallKey) -> CallKey:
-    return CallKey(key.order, key.sample, forced=False)
 
 
 def _orders(orders: Orders, item: str) -> tuple[Order, ...]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from services.foundation.fleet import FleetModel
 from services.judging.hearing import CallKey, Hearing
 from services.judging.prompt import Prompt, Renderer
-from services.judging.protocol import JudgeProtocol
+from services.judging.protocol import JudgeProtocol, VerdictForm
+from services.judging.reading import LabelSet, unfinished
 from services.judging.registry import protocol
 from services.judging.runtime import Label, Sampling
 
@@ -36,28 +37,33 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A judge of the fleet. `context_length` counts tokens, prompt and answer together."""
+    """A judge of the fleet. `context_length` counts tokens, prompt and answer together.
+
+    `reserve` of them are kept from every written answer, so that a verdict can still be forced behind it.
+    """
 
     name: str
     protocol: JudgeProtocol
     renderer: Renderer
     sampling: Sampling
     context_length: int
+    reserve: int
 
     @classmethod
-    def of(
-        cls, model: FleetModel, tokenizer: "PreTrainedTokenizerFast", vocabulary_size: int, context_length: int
-    ) -> "Judge":
-        """The judge that a fleet entry describes; `context_length` is its server's.
+    def of(cls, model: FleetModel, tokenizer: "PreTrainedTokenizerFast", vocabulary_size: int) -> "Judge":
+        """The judge that a fleet entry describes.
 
         Raises Misconfigured: no such protocol, or a tokenizer that the protocol cannot be asked with.
         """
         family = protocol(model.protocol, model.protocol_options)
         renderer = Renderer(tokenizer, vocabulary_size)
-        if family.verdict is not None:
-            renderer.opening(family.verdict)  # labels that cannot be told apart are a fault of the fleet: found now
+        reserve = _reserve(renderer, family.verdict) if family.verdict is not None else 0
         sampling = overridden(family.sampling, model.sampling.model_dump())
-        return cls(model.name, family, renderer, sampling, min(context_length, model.context_length))
+        return cls(model.name, family, renderer, sampling, model.context_length, reserve)
+
+    def within(self, context_length: int) -> "Judge":
+        """The same judge on a server that takes no more than so many tokens."""
+        return replace(self, context_length=min(context_length, self.context_length))
 
     def questions(self, calls: Sequence[tuple[Hearing, CallKey]], sampling: Sampling) -> list[Question]:
         """The given calls of any hearings, in tokens, in the same order."""
@@ -69,16 +75,26 @@ class Judge:
         ]
 
     def _free(self, prompt: Prompt, sampling: Sampling) -> Question:
-        room = self.context_length - len(prompt.ids)
+        room = self.context_length - len(prompt.ids) - self.reserve
         if room < min(sampling.max_tokens, LEAST_TOKENS):
             return Question(prompt, None, ())
         return Question(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)), ())
 
     def _forced(self, prompt: Prompt, written: str) -> Question:
         assert self.protocol.verdict is not None
-        opening = self.renderer.opening(self.protocol.verdict, written)
-        forced = Prompt(prompt.ids + opening.ids, prompt.text + written + self.protocol.verdict.opening)
+        opening = self.renderer.opening(written, self.protocol.verdict.labels)
+        forced = Prompt(prompt.ids + opening.ids, prompt.text + written)
         return Question(forced, GREEDY if len(forced.ids) < self.context_length else None, opening.labels)
+
+
+def _reserve(renderer: Renderer, form: VerdictForm) -> int:
+    """Tokens that forcing a verdict takes: closing an unfinished text, opening the verdict, one label.
+
+    Raises UnsupportedTokenizer where the labels cannot be told apart: a fault of the fleet, found at the start.
+    """
+    renderer.opening(form.opening, form.labels)
+    closing = unfinished("", LabelSet(*form.labels), thinks=True)  # the longest that there is
+    return len(renderer.opening(closing + form.opening, form.labels).ids) + 1
 
 
 def overridden(sampling: Sampling, changes: Mapping[str, Any]) -> Sampling:

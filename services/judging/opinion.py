@@ -8,7 +8,7 @@ valid call leaves no number behind, only an error.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any
 
@@ -20,7 +20,8 @@ ROUNDING = 1e-12
 CONFLICT = "orders_conflict"
 
 # Several things can have gone wrong in one order. The first of these that occurred names the error: what another try
-# may cure comes before what only another prompt, a longer answer or another judge would.
+# may cure comes before what only another prompt, a longer answer or another judge would. A follow-up that did not
+# fit is not among them: the call that it followed did fit, and its own outcome says what was missing.
 PRECEDENCE = (
     (ItemError.RUNTIME_ERROR, {Outcome.FAILED, Outcome.ABORTED}),
     (ItemError.CONTEXT_OVERFLOW, {Outcome.CONTEXT_OVERFLOW}),
@@ -45,7 +46,9 @@ class Opinion:
     latter leaves `p_a` and `consistent` empty. `consistent`: every order prefers the same side by its votes; None with
     a single order. `votes` counts the valid answers by order, `first_slot` those for the first slot, `vote_entropy` is
     their entropy in bits over A, B and tie. `valid` and `invalid` count samples with and without an answer, `forced`
-    the valid ones that were forced. Tokens and seconds are sums over all `calls` of what the runtime reported.
+    the valid ones that were forced, `without_p` the valid ones without a probability: where `p_a` is soft, these count
+    as their votes. `calls` are those that were sent; tokens and seconds are sums over them of what the runtime reported
+    (of a call heard in an earlier claim of its chunk, the seconds that the worker waited).
     """
 
     judge: str
@@ -59,6 +62,7 @@ class Opinion:
     valid: int
     invalid: int
     forced: int
+    without_p: int
     flags: frozenset[Flag]
     calls: int
     prompt_tokens: int
@@ -109,18 +113,21 @@ def weigh(
     tie_margin: float = 0.0,
     flags: frozenset[Flag] = frozenset(),
 ) -> Opinion:
-    """Weigh what was heard: for every order and sample the calls made, of which the last one stands.
+    """Weigh what was heard: for every order and sample the calls made, a follow-up after the call that it follows.
+
+    A follow-up of a call without an answer stands in its place; one of a call with an answer lends it its probability
+    and nothing else.
 
     `p_a` is the mean over orders of the mean over samples: an order with more valid calls does not weigh more. `vote`
-    counts an answer as 1, 1/2 or 0; `soft` as its probability, and as a vote where it was read from text and has none.
+    counts an answer as 1, 1/2 or 0; `soft` as its probability, and as a vote where it has none.
     Orders conflict when one prefers A and another B by their votes: `on_conflict` says what `vote` makes of that.
     """
-    standing = {order: [calls[-1] for calls in samples] for order, samples in heard.items()}
+    standing = {order: [_standing(calls) for calls in samples] for order, samples in heard.items()}
     valid = {order: [call for call in calls if call.winner] for order, calls in standing.items()}
     answers = [call for calls in valid.values() for call in calls]
-    every_call = [call for samples in heard.values() for calls in samples for call in calls]
+    sent = [call for samples in heard.values() for calls in samples for call in calls if call.sent]
     votes = {order: Counter(_in_item_frame(call, order) for call in calls) for order, calls in valid.items()}
-    silent = [call.outcome for order in heard if not valid[order] for calls in heard[order] for call in calls]
+    silent = [cause for order in heard if not valid[order] for calls in heard[order] for cause in _causes(calls)]
     winner, p_a, consistent = (None, None, None) if silent else _decide(valid, decide, on_conflict, tie_margin)
     return Opinion(
         judge=judge,
@@ -134,13 +141,26 @@ def weigh(
         valid=len(answers),
         invalid=sum(map(len, standing.values())) - len(answers),
         forced=sum(Flag.FORCED in call.reading.flags for call in answers),
-        flags=flags.union(*(call.reading.flags for call in every_call)),
-        calls=len(every_call),
-        prompt_tokens=sum(call.prompt_tokens or 0 for call in every_call),
-        cached_tokens=sum(call.cached_tokens or 0 for call in every_call),
-        completion_tokens=sum(call.completion_tokens or 0 for call in every_call),
-        latency_s=sum(call.latency_s or 0.0 for call in every_call),
+        without_p=sum(call.p_first is None for call in answers),
+        flags=flags.union(*(call.reading.flags for call in sent)),
+        calls=len(sent),
+        prompt_tokens=sum(call.prompt_tokens or 0 for call in sent),
+        cached_tokens=sum(call.cached_tokens or 0 for call in sent),
+        completion_tokens=sum(call.completion_tokens or 0 for call in sent),
+        latency_s=sum(call.latency_s or 0.0 for call in sent),
     )
+
+
+def _standing(calls: Sequence[Heard]) -> Heard:
+    """What the calls of one sample come to."""
+    first, last = calls[0], calls[-1]
+    return replace(first, p_first=last.p_first) if first.winner else last
+
+
+def _causes(calls: Sequence[Heard]) -> list[Outcome]:
+    """What can have kept the calls of one sample from an answer."""
+    first, *follow_ups = calls
+    return [first.outcome, *(call.outcome for call in follow_ups if call.sent)]
 
 
 def _decide(
@@ -206,15 +226,6 @@ class Verdict:
     def message(self) -> str | None:
         """The error as a sentence."""
         return MESSAGES[self.error] if self.error else None
-
-    def as_json(self) -> dict[str, Any]:
-        """The verdict as it stands in a result line."""
-        return {
-            "winner": self.winner,
-            "p_a": self.p_a,
-            "consistent": self.consistent,
-            "opinions": [opinion.as_json() for opinion in self.opinions],
-        }
 
 
 def verdict(opinions: Sequence[Opinion]) -> Verdict:

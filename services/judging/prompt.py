@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 
 from services.foundation.errors import Misconfigured
-from services.judging.protocol import Message, VerdictForm
+from services.judging.protocol import Message
 from services.judging.runtime import Label
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a forced verdict adds to a prompt's ids, and the tokens that may follow."""
+    """What is written after a prompt's ids before a label, and the tokens that may follow."""
 
     ids: list[int]
     labels: tuple[Label, ...]
@@ -91,24 +91,24 @@ class Renderer:
         ids = self._encode(rendered)
         return [Prompt(i, "".join(pieces)) for i, pieces in zip(ids, rendered, strict=True)]
 
-    def opening(self, form: VerdictForm, written_before: str = "") -> Opening:
-        """What is written between a prompt and a forced verdict: the judge's own text so far, if any, then the opening.
+    def opening(self, written: str, labels: Sequence[str]) -> Opening:
+        """What is written between a prompt and a forced label: the judge's own text, down to its verdict's opening tag.
 
-        Where a tokenizer joins the opening's end to a label (`>A` is one token for Qwen's), the join is left to the
-        label. In the judge's own text thinking tags are control tokens, as they are for the reading; nothing else is.
+        Where a tokenizer joins the end of it to a label (`>A` is one token for Qwen's), the join is left to the label.
+        In the judge's own text thinking tags are control tokens, as they are for the reading; nothing else is.
         Raises UnsupportedTokenizer when two labels begin with the same token.
         """
-        before = _SURROGATE.sub("\ufffd", written_before)
-        spellings = self._encode([self._thinking.split(before + form.opening + label) for label in form.labels])
+        before = _SURROGATE.sub("\ufffd", written)
+        spellings = self._encode([self._thinking.split(before + label) for label in labels])
         common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*spellings, strict=False)))
         first = [ids[common] for ids in spellings if len(ids) > common]
-        if len(set(first)) < len(form.labels):
-            raise UnsupportedTokenizer(f"the labels {' and '.join(form.labels)} begin with the same token")
-        named = zip(form.labels, first, strict=True)
-        labels = tuple(
+        if len(set(first)) < len(labels):
+            raise UnsupportedTokenizer(f"the labels {' and '.join(labels)} begin with the same token")
+        named = zip(labels, first, strict=True)
+        tokens = tuple(
             Label(name, token, self._plain.decode([token], skip_special_tokens=False)) for name, token in named
         )
-        return Opening(spellings[0][:common], labels)
+        return Opening(spellings[0][:common], tokens)
 
     def _hide(self, text: str, sentinels: "_Sentinels") -> str:
         """The text with every spelling of an added token hidden, and both ends, so that none forms across them."""

@@ -95,6 +95,16 @@ class LabelSet:
                 break
         return {self.first.lower(): Winner.A, self.second.lower(): Winner.B}.get(word)
 
+    def label_start(self, content: str) -> int:
+        """Where the label begins in a content that matches: behind the marks and the naming. 0 where nothing matches.
+
+        It is the shortest rest of the content that still is the same answer.
+        """
+        winner = self.match(content)
+        begin = len(content) - len(content.lstrip(_MARKS))
+        starts = range(begin, begin + _LONGEST_LABEL) if winner else ()
+        return max((start for start in starts if self.match(content[start:]) is winner), default=0)
+
 
 def answer_start(completion: str, *, thinks: bool) -> int | None:
     """Where the answer begins: after the last `</think>`. None when thinking was opened and never closed.
@@ -158,6 +168,12 @@ def unfinished(completion: str, labels: LabelSet, *, thinks: bool) -> str:
             completion = completion[: completion.rfind("<", start, begin)]
     written = completion.rstrip()
     return f"{written}\n\n" if written else ""
+
+
+def before_label(completion: str, span: tuple[int, int], labels: LabelSet) -> str:
+    """A completion up to the label that was read in `span`: what its verdict token was drawn after."""
+    begin, end = span
+    return completion[: begin + labels.label_start(completion[begin:end])]
 
 
 def seed_verdict(completion: str) -> Winner | None:

@@ -18,8 +18,8 @@ class Trace(SQLModel, table=True):
     are kept.
 
     `call` is the call's number within its item and judge (`services.judging.hearing.CallKey`). `label_logprobs` are
-    natural logarithms by label, taken at `sampling`'s temperature. `latency_ms` is what the worker waited, `queue_ms`
-    the runtime's own.
+    natural logarithms by label, among the labels and at temperature 1. `latency_ms` is what the worker waited,
+    `queue_ms` the runtime's own.
     """
 
     __table_args__ = ({"postgresql_partition_by": "RANGE (day)"},)

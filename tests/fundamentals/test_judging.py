@@ -55,7 +55,7 @@ def test_a_judge_who_does_not_decide_is_asked_for_one_word_more() -> None:
     hearing.record(call, hearing.read(call, written("Hard to say.")))
     (follow_up,) = hearing.open_calls()
     assert follow_up.forced
-    assert hearing.written_before(follow_up) == "Hard to say.\n\n"
+    assert hearing.written_before(follow_up) == "Hard to say.\n\n<verdict>"
     chosen = Completion("A", FinishReason.LENGTH, 320, 300, 1, (("A", -0.2), ("B", -1.7)))
     hearing.record(follow_up, hearing.read(follow_up, chosen))
     assert hearing.opinion().winner is Winner.A

@@ -1,6 +1,7 @@
 """A hearing asks what it must, no more, and goes on where it stopped."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from services.judging.hearing import CallKey, Hearing, HearingOptions
 from services.judging.protocol import JudgeProtocol, Message, Pair, VerdictForm
 from services.judging.registry import protocol
 from services.judging.runtime import Completion
-from services.vocabulary import FinishReason, Flag, ItemError, Mode, Order, Orders, Outcome, Winner
+from services.vocabulary import Decide, FinishReason, Flag, ItemError, Mode, OnConflict, Order, Orders, Outcome, Winner
 
 PAIR = Pair((Message("user", "Which is the capital of France?"),), "Paris.", "Lyon.")
 FORM = VerdictForm("<verdict>", ("A", "B"))
@@ -79,7 +80,7 @@ def test_a_call_without_a_verdict_is_followed_up_by_a_forced_one(finish: FinishR
     h = hearing(orders=Orders.GIVEN)
     answer(h, AB, said("Let me think about B", finish))
     assert h.open_calls() == [AB_FORCED]
-    assert h.written_before(AB_FORCED) == "Let me think about B\n\n"
+    assert h.written_before(AB_FORCED) == "Let me think about B\n\n<verdict>"
     answer(h, AB_FORCED, chose(0.25))
     opinion = h.opinion()
     assert (opinion.winner, opinion.p_a) == (Winner.B, 0.0)
@@ -94,6 +95,102 @@ def test_without_forced_verdicts_a_call_without_a_verdict_stays_one() -> None:
     opinion = h.opinion()
     assert (opinion.winner, opinion.p_a, opinion.consistent, opinion.error) == (None, None, None, ItemError.UNPARSEABLE)
     assert (opinion.valid, opinion.invalid) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"decide": Decide.SOFT}, True),
+        ({"decide": Decide.SOFT, "orders": Orders.GIVEN}, True),
+        ({"decide": Decide.SOFT, "forced_verdict": False}, True),
+        ({"on_conflict": OnConflict.SOFT}, True),
+        ({"on_conflict": OnConflict.SOFT, "orders": Orders.GIVEN}, False),  # one order cannot conflict
+        ({"decide": Decide.VOTE}, False),
+        ({}, False),
+    ],
+)
+def test_a_written_verdict_is_followed_up_where_its_probability_counts(options: dict[str, Any], asked: bool) -> None:
+    h = hearing(**options)
+    answer(h, AB, said("It is Paris. <verdict>A</verdict>"))
+    assert (AB_FORCED in h.open_calls()) is asked
+
+
+def test_a_written_verdict_keeps_its_vote_and_gains_the_probability_at_its_token() -> None:
+    h = hearing(decide=Decide.SOFT)
+    answer(h, AB, said("Clearly the first. <verdict>A</verdict>"))
+    assert h.open_calls() == [AB_FORCED, BA]
+    assert h.written_before(AB_FORCED) == "Clearly the first. <verdict>"
+    lent = h.read(AB_FORCED, chose(0.4))
+    assert (lent.reading.rule, lent.p_first, lent.reading.flags) == ("verdict_probability", pytest.approx(0.4), set())
+    h.record(AB_FORCED, lent)
+    answer(h, BA, said("Hm. <verdict>A</verdict>"))
+    answer(h, BA_FORCED, chose(0.9))
+    opinion = h.opinion()
+    assert opinion.p_a == pytest.approx((0.4 + 0.1) / 2)
+    assert (opinion.winner, opinion.consistent, opinion.first_slot) == (Winner.B, False, 2)
+    assert (opinion.valid, opinion.forced, opinion.without_p, opinion.calls) == (2, 0, 0, 4)
+    assert opinion.flags == set()
+
+
+def test_a_conflict_is_resolved_by_the_probabilities_of_written_verdicts() -> None:
+    h = hearing(on_conflict=OnConflict.SOFT)
+    for key, p_first in ((AB, 0.9), (BA, 0.7)):
+        answer(h, key, said("<verdict>A</verdict>"))
+        answer(h, h.open_calls()[0], chose(p_first))
+    assert h.opinion().p_a == pytest.approx((0.9 + 0.3) / 2)
+    assert (h.opinion().winner, h.opinion().consistent) == (Winner.A, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        ("<verdict>A</verdict>", "<verdict>"),
+        ("No: <Verdict >\n**Assistant B**.\n</verdict> I said", "No: <Verdict >\n**Assistant "),
+        ("<verdict>A</verdict> or <verdict>(b)</verdict>", "<verdict>A</verdict> or <verdict>("),
+        ("hm</think> <verdict>Answer: A", "hm</think> <verdict>Answer: "),
+    ],
+)
+def test_a_probability_is_asked_for_right_before_the_label_that_was_read(text: str, before: str) -> None:
+    h = hearing(decide=Decide.SOFT)
+    answer(h, AB, said(text))
+    assert h.written_before(AB_FORCED) == before
+
+
+@pytest.mark.parametrize("came", [Outcome.CONTEXT_OVERFLOW, Outcome.FAILED, Outcome.ABORTED, None])
+def test_a_probability_that_does_not_come_leaves_the_vote_and_is_counted(came: Outcome | None) -> None:
+    h = hearing(decide=Decide.SOFT, orders=Orders.GIVEN)
+    answer(h, AB, said("<verdict>B</verdict>"))
+    nothing = h.read(AB_FORCED, Completion("", FinishReason.LENGTH, 1, 0, 1)) if came is None else unanswered(came)
+    h.record(AB_FORCED, nothing)
+    assert h.ended
+    opinion = h.opinion()
+    assert (opinion.winner, opinion.p_a, opinion.error) == (Winner.B, 0.0, None)
+    assert (opinion.valid, opinion.invalid, opinion.forced, opinion.without_p) == (1, 0, 0, 1)
+
+
+def test_a_forced_verdict_has_its_probability_already() -> None:
+    h = hearing(decide=Decide.SOFT, orders=Orders.GIVEN)
+    answer(h, AB, said("no idea"))
+    answer(h, AB_FORCED, chose(0.8))
+    assert h.ended
+    assert (h.opinion().p_a, h.opinion().forced, h.opinion().without_p) == (pytest.approx(0.8), 1, 0)
+
+
+def test_a_written_tie_is_not_followed_up() -> None:
+    judge = protocol("prompted", {"labels": ["A", "B", "tie"]})
+    h = Hearing("judge", "q1", PAIR, judge, HearingOptions(orders=Orders.GIVEN, decide=Decide.SOFT))
+    answer(h, AB, said("<verdict>tie</verdict>"))
+    assert h.ended
+    assert (h.opinion().p_a, h.opinion().without_p) == (0.5, 1)
+
+
+def test_of_the_loose_rules_answers_those_have_a_probability_that_the_strict_rule_shares() -> None:
+    shared, own = (hearing(decide=Decide.SOFT, orders=Orders.GIVEN, reading="seed") for _ in range(2))
+    answer(shared, AB, said("<verdict>A</verdict>"))
+    assert shared.written_before(AB_FORCED) == "<verdict>"
+    answer(own, AB, said("All in all Assistant A"))
+    assert own.ended
+    assert (own.opinion().winner, own.opinion().without_p) == (Winner.A, 1)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CONTEXT_OVERFLOW, Outcome.FAILED, Outcome.ABORTED])
@@ -115,7 +212,7 @@ def test_a_follow_up_is_asked_once() -> None:
 def test_direct_mode_forces_one_verdict_in_each_order() -> None:
     h = hearing(mode=Mode.DIRECT)
     assert h.open_calls() == [AB_FORCED, BA_FORCED]
-    assert h.written_before(AB_FORCED) == ""
+    assert h.written_before(AB_FORCED) == "<verdict>"
     answer(h, AB_FORCED, chose(0.9))
     answer(h, BA_FORCED, chose(0.6))
     opinion = h.opinion()
@@ -142,7 +239,7 @@ def test_a_thinking_judge_has_its_thinking_closed_before_a_verdict_is_forced() -
     thinker.thinks = True
     h = Hearing("judge", "q1", PAIR, thinker, HearingOptions(orders=Orders.GIVEN))
     answer(h, AB, said("The first one is", FinishReason.LENGTH))
-    assert h.written_before(AB_FORCED) == "The first one is\n</think>\n\n"
+    assert h.written_before(AB_FORCED) == "The first one is\n</think>\n\n<verdict>"
     assert Flag.THINK_UNCLOSED in h.read(AB, said("The first", FinishReason.LENGTH)).reading.flags
 
 
@@ -161,8 +258,9 @@ def test_there_is_no_opinion_before_the_end() -> None:
         hearing().opinion()
 
 
-def test_a_hearing_goes_on_from_its_stored_calls() -> None:
-    whole = hearing(samples=2)
+@pytest.mark.parametrize("decide", Decide)
+def test_a_hearing_goes_on_from_its_stored_calls(decide: Decide) -> None:
+    whole = hearing(samples=2, decide=decide)
     stored: dict[int, Completion] = {}
     texts = iter(["<verdict>A</verdict>", "no idea", "<verdict>B</verdict>", "cut"])
     while not whole.ended:
@@ -171,7 +269,7 @@ def test_a_hearing_goes_on_from_its_stored_calls() -> None:
         stored[key.number] = completion
         answer(whole, key, completion)
     for kept in range(len(stored) + 1):
-        resumed = hearing(samples=2)
+        resumed = hearing(samples=2, decide=decide)
         for number in sorted(stored)[:kept]:
             answer(resumed, CallKey.from_number(number), stored[number])
         while not resumed.ended:

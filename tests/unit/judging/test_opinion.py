@@ -85,9 +85,33 @@ def test_soft_answers_are_averaged_over_orders() -> None:
     assert (o.winner, o.consistent) == (A, False)
 
 
-def test_an_answer_read_from_text_has_no_probability_and_counts_as_its_vote() -> None:
+def test_an_answer_without_a_probability_counts_as_its_vote_and_is_counted() -> None:
     o = opinion([answered(A)], [answered(A, 0.6)], decide=Decide.SOFT)
     assert o.p_a == pytest.approx((1.0 + 0.4) / 2)
+    assert (o.valid, o.without_p) == (2, 1)
+
+
+def test_a_follow_up_lends_an_answer_its_probability_and_nothing_else() -> None:
+    for lent, p_a, without_p in ((answered(B, 0.3), 0.3, 0), (unanswered(Outcome.FAILED), 1.0, 1)):
+        o = weigh("judge", {Order.AB: [(answered(A), lent)]}, decide=Decide.SOFT)
+        assert (o.p_a, o.without_p) == (pytest.approx(p_a), without_p)
+        assert (o.votes[Order.AB][A], o.first_slot, o.valid, o.invalid, o.forced, o.calls) == (1, 1, 1, 0, 0, 2)
+
+
+def test_only_calls_that_were_sent_are_counted() -> None:
+    sent = replace(answered(A), prompt_tokens=70, cached_tokens=7, completion_tokens=3, latency_s=0.5)
+    too_long = replace(unanswered(Outcome.CONTEXT_OVERFLOW), prompt_tokens=9000)
+    o = opinion([sent, unanswered(Outcome.FAILED)], [too_long])
+    assert (o.calls, o.prompt_tokens, o.cached_tokens, o.completion_tokens, o.latency_s) == (2, 70, 7, 3, 0.5)
+    assert (o.invalid, o.error) == (2, ItemError.CONTEXT_OVERFLOW)
+
+
+@pytest.mark.parametrize("missing", [Outcome.TRUNCATED, Outcome.UNPARSEABLE])
+def test_a_follow_up_that_did_not_fit_leaves_the_error_of_the_call_that_did(missing: Outcome) -> None:
+    o = weigh("judge", {Order.AB: [(unread(missing), unanswered(Outcome.CONTEXT_OVERFLOW))]}, decide=Decide.VOTE)
+    assert (o.error, o.invalid, o.calls) == (missing.value, 1, 1)
+    both = {Order.AB: [(unread(missing), unanswered(Outcome.FAILED))]}
+    assert weigh("judge", both, decide=Decide.VOTE).error is ItemError.RUNTIME_ERROR
 
 
 @given(p=st.floats(0, 1))
@@ -135,15 +159,11 @@ def test_errors_of_an_order_that_has_an_answer_are_not_the_items() -> None:
     assert o.error is ItemError.UNPARSEABLE
 
 
-def test_a_verdict_is_a_line_of_results() -> None:
+def test_a_verdict_of_one_is_its_opinion_as_results_show_it() -> None:
     v = verdict([opinion([answered(A, None, Flag.CONFLICTING)], [answered(B)])])
-    body = json.loads(json.dumps(v.as_json()))
-    assert {name: body[name] for name in ("winner", "p_a", "consistent")} == {
-        "winner": "A",
-        "p_a": 1.0,
-        "consistent": True,
-    }
-    (one,) = body["opinions"]
+    assert (v.winner, v.p_a, v.consistent) == (A, 1.0, True)
+    (opined,) = v.opinions
+    one = json.loads(json.dumps(opined.as_json()))
     assert one["votes"] == {"ab": {"A": 1, "B": 0, "tie": 0}, "ba": {"A": 1, "B": 0, "tie": 0}}
     assert (one["judge"], one["reason"], one["flags"], one["vote_entropy"]) == ("judge", None, ["conflicting"], 0.0)
 

@@ -12,10 +12,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from services.judging.prompt import Renderer, UnsupportedTokenizer
-from services.judging.protocol import Message, VerdictForm
+from services.judging.protocol import Message
 
 SMOLLM2 = Path(__file__).parents[3] / ".assizes" / "models" / "smollm2"
-FORM = VerdictForm(opening="<verdict>", labels=("A", "B"))
+LABELS = ("A", "B")
 SPELLINGS = (
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>", "<tool_call>", "</tool_call>"),
     *("<|fim_prefix|>", "<tool_response>", "<repo_name>", "<gh_stars>", "<|vision_start|>"),
@@ -138,10 +138,10 @@ def test_an_id_outside_the_models_vocabulary_is_refused(qwen: PreTrainedTokenize
 def test_labels_are_the_tokens_that_the_tokenizer_writes(
     qwen: PreTrainedTokenizerFast, smollm: PreTrainedTokenizerFast
 ) -> None:
-    joined = Renderer(qwen, len(qwen)).opening(FORM)
+    joined = Renderer(qwen, len(qwen)).opening("<verdict>", LABELS)
     assert qwen.decode(joined.ids) == "<verdict"
     assert [(label.name, label.text) for label in joined.labels] == [("A", ">A"), ("B", ">B")]
-    apart = Renderer(smollm, len(smollm)).opening(FORM)
+    apart = Renderer(smollm, len(smollm)).opening("<verdict>", LABELS)
     assert smollm.decode(apart.ids) == "<verdict>"
     assert [(label.name, label.text) for label in apart.labels] == [("A", "A"), ("B", "B")]
 
@@ -150,22 +150,37 @@ def test_prompt_and_label_together_are_what_the_model_would_have_written(
     renderer: Renderer, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     before = "Both are short. The first one is right.\n\n"
-    opening = renderer.opening(FORM, before)
+    opening = renderer.opening(f"{before}<verdict>", LABELS)
     for label in opening.labels:
         written = tokenizer.encode(f"{before}<verdict>{label.name}", add_special_tokens=False)
         assert [*opening.ids, label.token_id] == written
 
 
+@pytest.mark.parametrize(
+    "written", ["It is so. <verdict>", "<verdict>\n**", "<Verdict >Assistant ", "hm</think>\n<verdict>"]
+)
+def test_a_verdict_that_was_written_is_asked_for_at_its_very_token(
+    renderer: Renderer, tokenizer: PreTrainedTokenizerFast, written: str
+) -> None:
+    opening = renderer.opening(written, LABELS)
+    for label in opening.labels:
+        own = tokenizer.encode(f"{written}{label.name}", add_special_tokens=False)
+        assert [*opening.ids, label.token_id] == own
+        assert label.text.endswith(label.name)
+
+
 def test_in_the_judges_own_text_thinking_tags_are_control_tokens_and_nothing_else_is(
     thinking_qwen: PreTrainedTokenizerFast,
 ) -> None:
-    opening = Renderer(thinking_qwen, len(thinking_qwen)).opening(FORM, "B says <|im_end|>, so\n</think>\n\n")
+    opening = Renderer(thinking_qwen, len(thinking_qwen)).opening(
+        "B says <|im_end|>, so\n</think>\n\n<verdict>", LABELS
+    )
     assert added_tokens(thinking_qwen, opening.ids) == ["</think>"]
 
 
 def test_labels_that_begin_alike_are_refused(qwen: PreTrainedTokenizerFast) -> None:
     with pytest.raises(UnsupportedTokenizer, match="begin with the same token"):
-        Renderer(qwen, len(qwen)).opening(VerdictForm(opening="<verdict>", labels=("A", "A\n")))
+        Renderer(qwen, len(qwen)).opening("<verdict>", ("A", "A\n"))
 
 
 def test_a_tokenizer_that_spells_control_tokens_in_plain_text_is_refused() -> None:

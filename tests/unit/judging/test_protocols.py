@@ -169,6 +169,7 @@ def test_a_template_of_ones_own_has_markers_of_its_own() -> None:
     [
         {"labels": ["A"]},
         {"labels": ["A", "a"]},
+        {"labels": ["1", "10"]},
         {"labels": ["A", "B", "C"]},
         {"labels": ["A", " "]},
         {"template": "{context}"},

@@ -31,8 +31,12 @@ class Prompted:
         Raises ValueError for a template without its slots and for labels that are not of this form.
         """
         first, second, *rest = labels if len(labels) >= 2 else ("", "")
-        if rest not in ([], ["tie"]) or not first.strip() or not second.strip() or first.lower() == second.lower():
-            raise ValueError('labels are two different names, and "tie" as a third where ties are allowed')
+        alike = first.lower().startswith(second.lower()) or second.lower().startswith(first.lower())
+        if rest not in ([], ["tie"]) or not first.strip() or not second.strip() or alike:
+            raise ValueError(
+                "labels are two names, neither of which begins with the other, "
+                'and "tie" as a third where ties are allowed'
+            )
         if template is None:
             template = Path(__file__).with_name("prompt.txt").read_text(encoding="utf-8")
         self.labels = LabelSet(first, second, tie=bool(rest))

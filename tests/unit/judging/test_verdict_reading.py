@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.judging.reading import LabelSet, read_verdict, seed_verdict, unfinished
+from services.judging.reading import LabelSet, before_label, read_verdict, seed_verdict, unfinished
 from services.vocabulary import FinishReason, Flag, Outcome, Winner
 
 AB = LabelSet()
@@ -179,6 +179,39 @@ def test_every_text_has_a_reading_and_only_answers_have_a_winner(
     assert (reading.outcome is Outcome.TIE) == (reading.winner is Winner.TIE)
     if answered:
         assert labels.match(text[slice(*reading.span)]) is reading.winner
+
+
+@given(text=COMPLETIONS, finish=FINISHES, thinks=st.booleans())
+def test_what_stands_before_a_label_ends_where_the_label_begins(text: str, finish: FinishReason, thinks: bool) -> None:
+    reading = read(text, finish, AB, thinks)
+    if reading.span is not None:
+        assert reading.winner is not None
+        before = before_label(text, reading.span, AB)
+        assert text.startswith(before)
+        assert reading.span[0] <= len(before) < reading.span[1]
+        assert text[len(before)].upper() == reading.winner
+
+
+@pytest.mark.parametrize(
+    ("content", "start"),
+    [
+        *(
+            ("A", 0),
+            (" **A**.", 3),
+            ("Option (A)", 8),
+            ("Answer: A.", 8),
+            ("Ａ", 0),
+            ("(" * 1000 + "A" + ")" * 1000, 1000),
+        ),
+        *(("neither of them", 0), ("", 0)),
+    ],
+)
+def test_a_label_begins_behind_marks_and_naming(content: str, start: int) -> None:
+    assert AB.label_start(content) == start
+
+
+def test_a_longer_label_begins_at_its_first_letter() -> None:
+    assert LabelSet("First", "Second").label_start("\n*Answer: second*") == len("\n*Answer: ")
 
 
 @given(before=COMPLETIONS, letter=st.sampled_from("AB"), after=st.text("xyz \n", max_size=5))

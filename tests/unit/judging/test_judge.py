@@ -1,0 +1,96 @@
+"""A judge's questions fit the context with their answers, and with the verdict that may have to be forced behind."""
+
+from dataclasses import replace
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from services.foundation.fleet import FleetModel
+from services.judging.hearing import Hearing, HearingOptions
+from services.judging.judge import GREEDY, LEAST_TOKENS, Judge, Question
+from services.judging.protocol import Message, Pair
+from services.judging.runtime import Completion, Label, Sampling
+from services.vocabulary import Decide, FinishReason, Orders
+
+PAIR = Pair((Message("user", "Which is the capital of France?"),), "Paris.", "Lyon.")
+WANTED = Sampling(temperature=0.7, top_p=0.8, top_k=20, max_tokens=1 << 20)  # more than any context here
+
+
+@pytest.fixture(params=["smollm", "qwen", "thinking_qwen"])
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
+    """Each of the tokenizers in turn."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def judge(tokenizer: PreTrainedTokenizerFast) -> Judge:
+    """An sdrm judge with room for a long answer; it thinks where its template opens the thinking."""
+    model = FleetModel(name="judge", protocol="sdrm", weights="w", context_length=4096)
+    made = Judge.of(model, tokenizer, len(tokenizer))
+    made.protocol.thinks = str(tokenizer.chat_template).endswith("<think>\n' }}{% endif %}")
+    return made
+
+
+def hearing(judge: Judge, decide: Decide = Decide.VOTE) -> Hearing:
+    return Hearing("judge", "q", PAIR, judge.protocol, HearingOptions(orders=Orders.GIVEN, decide=decide))
+
+
+def asked(judge: Judge, heard: Hearing, sampling: Sampling = WANTED) -> Question:
+    """The only call that is open."""
+    (key,) = heard.open_calls()
+    (question,) = judge.questions([(heard, key)], sampling)
+    return question
+
+
+def wrote(heard: Hearing, text: str, finish: FinishReason) -> None:
+    (key,) = heard.open_calls()
+    heard.record(key, heard.read(key, Completion(text, finish, 1, 0, 1)))
+
+
+def test_an_answer_gets_the_rest_of_the_context_but_what_a_forced_verdict_needs(judge: Judge) -> None:
+    question = asked(judge, hearing(judge))
+    assert question.sampling is not None
+    assert 1 < judge.reserve < 32
+    assert len(question.prompt.ids) + question.sampling.max_tokens + judge.reserve == judge.context_length
+    few = asked(judge, hearing(judge), replace(WANTED, max_tokens=100))
+    assert few.sampling == replace(WANTED, max_tokens=100)
+
+
+def test_a_verdict_can_be_forced_behind_an_answer_that_took_all_its_room(
+    judge: Judge, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    heard = hearing(judge)
+    question = asked(judge, heard)
+    assert question.sampling is not None
+    longest = tokenizer.decode(tokenizer.encode("so it is, " * 4096)[: question.sampling.max_tokens])
+    wrote(heard, longest, FinishReason.LENGTH)
+    follow_up = asked(judge, heard)
+    assert follow_up.sampling == GREEDY
+    assert len(follow_up.prompt.ids) < judge.context_length
+    assert follow_up.prompt.text.endswith("\n\n<verdict>")
+
+
+def test_what_leaves_no_room_for_an_answer_and_a_forced_verdict_is_not_sent(judge: Judge) -> None:
+    length = len(asked(judge, hearing(judge)).prompt.ids)
+    least = judge.within(length + judge.reserve + LEAST_TOKENS)
+    fits = asked(least, hearing(least))
+    assert fits.sampling is not None
+    assert fits.sampling.max_tokens == LEAST_TOKENS
+    short = judge.within(length + judge.reserve + LEAST_TOKENS - 1)
+    assert asked(short, hearing(short)).sampling is None
+
+
+def test_the_probability_of_a_written_verdict_is_asked_for_at_its_own_token(
+    judge: Judge, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    heard = hearing(judge, Decide.SOFT)
+    prompt = asked(judge, heard).prompt
+    text = "Paris it is.</think>\n\n<verdict>A</verdict> So it is."
+    wrote(heard, text, FinishReason.STOP)
+    question = asked(judge, heard)
+    assert question.sampling == GREEDY
+    assert question.prompt.text == prompt.text + "Paris it is.</think>\n\n<verdict>"
+    written = tokenizer.encode(text, add_special_tokens=False)
+    place = len(question.prompt.ids) - len(prompt.ids)
+    assert question.prompt.ids == prompt.ids + written[:place]
+    assert question.labels[0] == Label("A", written[place], tokenizer.decode([written[place]]))
