@@ -106,11 +106,14 @@ class Answers(ReportPart):
     """What became of the samples that were asked for: `valid` gave an answer, `forced` of those only when forced to."""
 
     valid: Proportion
-    forced: Proportion
+    forced: Proportion | None = Field(description="null in direct mode, where nothing else is asked for")
 
 
 class Usage(ReportPart):
-    """What it took. `cached`: prompt tokens that the runtime had in its prefix cache. Seconds are from start to end."""
+    """What it took. `calls`: those that were sent. `cached`: prompt tokens that the runtime had in its prefix cache.
+
+    Seconds are from start to end.
+    """
 
     calls: int
     prompt_tokens: int

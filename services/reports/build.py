@@ -19,7 +19,7 @@ from services.judging.opinion import Opinion
 from services.stats.agreement import agreement
 from services.stats.intervals import FEW_CLUSTERS, Interval, cluster_key, clustered_mean, proportion
 from services.stats.position import position
-from services.vocabulary import Flag, ItemError, ItemStatus, Order, Orders, Winner
+from services.vocabulary import Decide, Flag, ItemError, ItemStatus, Mode, Order, Orders, Winner
 
 MAX_SYSTEMS = 100
 NO_SYSTEM = -1
@@ -134,6 +134,7 @@ class _Tally:
             valid=opinion.valid,
             samples=opinion.valid + opinion.invalid,
             forced=opinion.forced,
+            without_p=opinion.without_p,
             first_slot=opinion.first_slot,
             sided=sum(votes.get(side, 0) for votes in sides for side in (Winner.A, Winner.B)),
         )
@@ -177,7 +178,10 @@ class _Tally:
             systems=systems,
             labels=self._labels() if n["labelled"] else None,
             position=wire.Position.model_validate(position(n["first_slot"], n["sided"], self.orders)),
-            answers=wire.Answers(valid=_share(n["valid"], n["samples"]), forced=_share(n["forced"], n["valid"])),
+            answers=wire.Answers(
+                valid=_share(n["valid"], n["samples"]),
+                forced=None if job.mode is Mode.DIRECT else _share(n["forced"], n["valid"]),
+            ),
             usage=wire.Usage(
                 calls=n["calls"],
                 prompt_tokens=n["prompt_tokens"],
@@ -235,6 +239,11 @@ class _Tally:
         elif first_slot.rate is not None and not _holds(first_slot.wilson, 0.5):
             slot = "first" if first_slot.rate > 0.5 else "second"
             yield _note("position_bias", f"Single answers lean to the {slot} slot, whatever stands in it.")
+        if report.job.decide is Decide.SOFT and (without := self.counts["without_p"]):
+            yield _note(
+                "without_probability",
+                f"{without} of {self.counts['valid']} answers have no probability: they count as their votes.",
+            )
         tie = ANSWERS.index(Winner.TIE)
         if undecided := int(self.labelled[tie].sum() - self.labelled[tie, tie]):
             yield _note(

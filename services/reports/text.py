@@ -112,7 +112,7 @@ def _outcomes(report: Report) -> Iterator[str]:
         ("items suspected of injection", *_counted(items.injection_suspected)),
         ("samples with an answer", *_counted(answers.valid)),
     ]
-    if report.job.mode is not Mode.DIRECT:  # there every answer is forced, by design
+    if answers.forced is not None:
         rows.append(("answers that had to be forced", *_counted(answers.forced)))
     yield "## What stands beside it"
     yield _table(("", "count", "rate", "95 % (Wilson)"), rows)

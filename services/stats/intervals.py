@@ -54,11 +54,6 @@ class ClusteredMean:
     cluster_mean: float | None
     t: Interval | None
 
-    @property
-    def few_clusters(self) -> bool:
-        """True when there are too few clusters for their intervals to be relied on."""
-        return self.clusters < FEW_CLUSTERS
-
 
 def proportion(count: float, n: int) -> Proportion:
     """A rate with Wilson's score interval (1927), for n independent trials. ValueError unless 0 <= count <= n."""

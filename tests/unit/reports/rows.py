@@ -51,6 +51,7 @@ def opinion(**changes: Any) -> Opinion:
         "valid": 2,
         "invalid": 0,
         "forced": 0,
+        "without_p": 0,
         "flags": frozenset(),
         "calls": 2,
         "prompt_tokens": 100,

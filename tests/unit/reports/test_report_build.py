@@ -7,7 +7,7 @@ import pytest
 from services.contract.reports import Report
 from services.reports.build import MAX_SYSTEMS, ItemRow, build, item_row
 from services.stats.intervals import FEW_CLUSTERS
-from services.vocabulary import Flag, ItemError, ItemStatus, JobStatus, Order, Orders
+from services.vocabulary import Decide, Flag, ItemError, ItemStatus, JobStatus, Mode, Order, Orders
 from tests.unit.reports.rows import TIE, A, B, failed, job, opinion, row, votes
 
 
@@ -168,9 +168,11 @@ def test_one_order_cannot_show_position_bias() -> None:
 def test_few_clusters_and_none_at_all_are_told_apart() -> None:
     none_named = build(job(), FEW_CLUSTERS, [row(i) for i in range(FEW_CLUSTERS)])
     few = build(job(), 60, [row(i, cluster=f"c{i % 6}") for i in range(60)])
+    one_short = build(job(), 60, [row(i, cluster=f"c{i % (FEW_CLUSTERS - 1)}") for i in range(60)])
     many = build(job(), 60, [row(i, cluster=f"c{i % FEW_CLUSTERS}") for i in range(60)])
     assert codes(none_named) & {"no_clusters", "few_clusters"} == {"no_clusters"}
     assert codes(few) & {"no_clusters", "few_clusters"} == {"few_clusters"}
+    assert codes(one_short) & {"no_clusters", "few_clusters"} == {"few_clusters"}
     assert codes(many) & {"no_clusters", "few_clusters"} == set()
     assert few.sides["A"].clusters == 6
 
@@ -196,14 +198,30 @@ def test_answers_and_usage_are_sums_over_items() -> None:
         row(1, A, opinion(flags=suspected)),
         failed(2, ItemError.UNPARSEABLE, calls=4),
     ]
-    report = build(job(), 3, rows)
+    report = build(job(mode=Mode.REASON), 3, rows)
     assert (report.answers.valid.count, report.answers.valid.n) == (4, 6)
+    assert report.answers.forced is not None
     assert (report.answers.forced.count, report.answers.forced.n) == (1, 4)
     assert (report.items.injection_suspected.count, report.items.injection_suspected.n) == (1, 3)
     assert (report.items.conflicting.count, report.items.conflicting.n) == (1, 3)
     assert (report.usage.calls, report.usage.prompt_tokens, report.usage.completion_tokens) == (8, 300, 6)
     assert report.usage.cached.rate == 0.25
     assert (report.usage.seconds, report.usage.calls_per_second) == (10, 0.8)
+
+
+def test_in_direct_mode_no_answer_counts_as_forced() -> None:
+    report = build(job(mode=Mode.DIRECT), 1, [row(0, A, opinion(forced=2))])
+    assert report.answers.forced is None
+    assert json.loads(report.json_text())["answers"]["forced"] is None
+
+
+def test_answers_that_lack_the_probability_that_decides_are_pointed_out() -> None:
+    rows = [row(0, A, opinion(without_p=1)), row(1, A, opinion(without_p=2)), row(2)]
+    soft, voted = (build(job(mode=Mode.REASON, decide=decide), 3, rows) for decide in (Decide.SOFT, Decide.VOTE))
+    (note,) = (note for note in soft.notes if note.code == "without_probability")
+    assert note.message.startswith("3 of 6 answers")
+    assert "without_probability" not in codes(voted)
+    assert "without_probability" not in codes(build(job(), 1, [row(0)]))
 
 
 def test_rows_may_come_in_any_order() -> None:

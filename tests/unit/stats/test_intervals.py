@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from services.stats.intervals import FEW_CLUSTERS, cluster_key, clustered_mean, proportion
+from services.stats.intervals import cluster_key, clustered_mean, proportion
 
 
 def keys(*names: str) -> NDArray[np.uint64]:
@@ -58,7 +58,6 @@ def test_one_cluster_has_a_mean_and_no_interval() -> None:
     one = clustered_mean(np.array([1.0, 0.0, 0.5]), keys("v", "v", "v"))
     assert (one.items, one.clusters, one.mean) == (3, 1, 0.5)
     assert (one.bootstrap, one.t) == (None, None)
-    assert one.few_clusters
 
 
 def test_the_t_interval_has_clusters_less_one_degrees_of_freedom() -> None:
@@ -154,10 +153,3 @@ def test_items_without_a_cluster_are_clusters_of_their_own() -> None:
 
 def test_a_cluster_name_may_hold_a_lone_surrogate() -> None:
     assert cluster_key("\ud800", 0) != cluster_key("\ud801", 0)
-
-
-def test_few_clusters_are_called_few() -> None:
-    values = np.zeros(FEW_CLUSTERS)
-    clusters = np.arange(FEW_CLUSTERS, dtype=np.uint64)
-    assert not clustered_mean(values, clusters).few_clusters
-    assert clustered_mean(values[1:], clusters[1:]).few_clusters
