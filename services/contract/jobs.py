@@ -46,8 +46,15 @@ def _text(value: Any) -> Any:
     raise ValueError("must be a string")
 
 
+def _not_yet(value: Any) -> Any:
+    if value is None:
+        return value
+    raise ValueError("samples cannot stop early in this version: every sample is heard, and only null is accepted")
+
+
 Name = Annotated[StrictStr, AfterValidator(_plain), Field(max_length=200)]
 Number = Annotated[float, BeforeValidator(_number)]
+NotYet = Annotated[None, BeforeValidator(_not_yet)]
 Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
 Instant = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
 PriorityName = Literal["interactive", "standard", "bulk"]
@@ -101,7 +108,7 @@ class Options(Request):
     mode: Mode | None = Field(default=None, description="default `reason`")
     decide: Decide | None = Field(default=None, description="default `soft` in direct mode, `vote` else")
     forced_verdict: StrictBool | None = Field(default=None, description="default true")
-    early_stop: Literal["certain"] | None = Field(default="certain", description="null: hear every sample")
+    early_stop: NotYet = Field(default=None, description="null alone: every sample is heard")
     on_conflict: OnConflict | None = Field(default=None, description="default `tie`")
     tie_margin: Annotated[Number, Field(ge=0, lt=0.5)] | None = Field(default=None, description="default 0")
     reading: Literal["strict", "seed"] | None = Field(default=None, description="default `strict`")
@@ -175,7 +182,7 @@ class JobSettings(BaseModel):
     mode: Mode
     decide: Decide
     forced_verdict: bool
-    early_stop: Literal["certain"] | None
+    early_stop: None = None
     on_conflict: OnConflict
     tie_margin: float
     reading: Literal["strict", "seed"]
@@ -183,7 +190,7 @@ class JobSettings(BaseModel):
 
     @property
     def calls_per_item(self) -> int:
-        """Calls of a hearing, follow-ups for forced verdicts not counted."""
+        """Calls of a hearing, follow-ups of one token not counted."""
         return self.samples * (2 if self.orders is Orders.BOTH else 1)
 
 

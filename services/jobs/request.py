@@ -87,14 +87,12 @@ def resolve(options: Options, model: FleetModel) -> JobSettings:
 
     sampling = {**model.sampling.model_dump(), **_given(fallback.sampling), **_given(options.sampling)}
     mode = pick("mode", Mode.REASON)
-    stopping = options if "early_stop" in options.model_fields_set else fallback
     return JobSettings(
         orders=pick("orders", Orders.BOTH),
         samples=pick("samples", 1),
         mode=mode,
         decide=pick("decide", Decide.SOFT if mode is Mode.DIRECT else Decide.VOTE),
         forced_verdict=pick("forced_verdict", True),
-        early_stop=stopping.early_stop,
         on_conflict=pick("on_conflict", OnConflict.TIE),
         tie_margin=pick("tie_margin", 0.0),
         reading=pick("reading", "strict"),

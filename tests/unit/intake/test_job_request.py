@@ -58,7 +58,7 @@ def test_the_least_that_a_job_says() -> None:
         Mode.REASON,
         Decide.VOTE,
     )
-    assert (settings.forced_verdict, settings.early_stop, settings.on_conflict) == (True, "certain", OnConflict.TIE)
+    assert (settings.forced_verdict, settings.early_stop, settings.on_conflict) == (True, None, OnConflict.TIE)
     assert (settings.tie_margin, settings.reading) == (0.0, "strict")
     assert set(settings.sampling.model_dump().values()) == {None}
 
@@ -67,16 +67,18 @@ def test_options_come_from_the_job_then_the_model_then_the_system() -> None:
     settings = read_job(body(judges=["direct"]), FLEET).settings
     assert (settings.mode, settings.decide, settings.orders) == (Mode.DIRECT, Decide.SOFT, Orders.GIVEN)
     assert settings.sampling.model_dump() == {"temperature": 0.5, "top_p": None, "top_k": 5, "max_tokens": 100}
-    options = {"mode": "reason", "samples": 3, "sampling": {"temperature": 0, "max_tokens": 7}, "early_stop": None}
+    options = {"mode": "reason", "samples": 3, "sampling": {"temperature": 0, "max_tokens": 7}}
     settings = read_job(body(judges=["direct"], options=options), FLEET).settings
     assert (settings.mode, settings.decide, settings.orders) == (Mode.REASON, Decide.VOTE, Orders.GIVEN)
-    assert (settings.samples, settings.early_stop) == (3, None)
+    assert settings.samples == 3
     assert settings.sampling.model_dump() == {"temperature": 0.0, "top_p": None, "top_k": 5, "max_tokens": 7}
 
 
 def test_null_is_absent() -> None:
     nothing = dict.fromkeys(("name", "metadata", "options", "callback", "priority", "deadline"))
-    options = dict.fromkeys(("orders", "samples", "mode", "decide", "forced_verdict", "tie_margin", "sampling"))
+    options = dict.fromkeys(
+        ("orders", "samples", "mode", "decide", "forced_verdict", "early_stop", "tie_margin", "sampling")
+    )
     assert read_job(body(**nothing), FLEET) == read_job(body(), FLEET)
     assert read_job(body(options=options), FLEET) == read_job(body(), FLEET)
 
@@ -118,7 +120,9 @@ def test_calls_of_an_item() -> None:
         ({"options": {"mode": "fast"}}, ("invalid_value", "/options/mode")),
         ({"options": {"decide": "scores"}}, ("invalid_value", "/options/decide")),
         ({"options": {"forced_verdict": "yes"}}, ("invalid_value", "/options/forced_verdict")),
+        ({"options": {"early_stop": "certain"}}, ("invalid_value", "/options/early_stop")),
         ({"options": {"early_stop": {"confidence": 0.95}}}, ("invalid_value", "/options/early_stop")),
+        ({"options": {"early_stop": False}}, ("invalid_value", "/options/early_stop")),
         ({"options": {"tie_margin": 0.5}}, ("invalid_value", "/options/tie_margin")),
         ({"options": {"tie_margin": True}}, ("invalid_value", "/options/tie_margin")),
         ({"options": {"reading": "loose"}}, ("invalid_value", "/options/reading")),
@@ -136,6 +140,13 @@ def test_calls_of_an_item() -> None:
 )
 def test_every_fault_has_its_pointer_and_code(changes: dict[str, Any], fault: tuple[str, str]) -> None:
     assert refused(body(**changes)) == [fault]
+
+
+def test_stopping_early_is_refused_with_what_is_done_instead() -> None:
+    with pytest.raises(Invalid) as caught:
+        read_job(body(options={"early_stop": "certain"}), FLEET)
+    (fault,) = caught.value.faults
+    assert fault.message.startswith("samples cannot stop early in this version: every sample is heard")
 
 
 def test_metadata_may_not_be_deep() -> None:
