@@ -4,7 +4,6 @@ Guarantee: a key is shown once, when it is made; only its SHA-256 is kept. A rev
 up by their hash, so the time that a look-up takes tells nothing about a key.
 """
 
-import base64
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from sqlalchemy import Connection, RowMapping, text
 
 from services.foundation.errors import Conflict, NotFound
 from services.foundation.identifiers import new_id
+from services.webhooks.sign import new_secret
 
 PREFIX = "ask_"
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what a secret begins with, as Standard Webhooks names it
 SHOWN = len(PREFIX) + 6
 
 ADD_TENANT = text(
@@ -53,7 +52,7 @@ class NewKey:
 
 def create_key(connection: Connection, tenant: str) -> NewKey:
     """Make a key for `tenant`, and the tenant when there is none of this name."""
-    secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    secret = new_secret()
     added = connection.scalar(ADD_TENANT, {"id": new_id(), "name": tenant, "secret": secret})
     tenant_id = added or connection.scalar(TENANT, {"name": tenant})
     key = PREFIX + secrets.token_urlsafe(32)
