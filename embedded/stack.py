@@ -95,14 +95,15 @@ def running(home: Path, *, port: int, scripted: bool, fleet: Path | None) -> Ite
             RUNTIME_LOGS=str(logs),
             DRAIN=str(_DRAIN_SECONDS),
         )
-        # Else SGLang leaves files in /tmp and ~/.cache.
+        # else SGLang leaves files in /tmp and ~/.cache
         env |= {"TMPDIR": str(sockets), "SGLANG_CACHE_DIR": str(home / "cache")}
         run("migrating the database", [sys.executable, "-m", "alembic", "upgrade", "head"], cwd=CHECKOUT, env=env)
-        key, secret = _keys(data / "keys", env)
-        api = parts.start("api", ["api", "--host", "127.0.0.1", "--port", str(port)], env)
-        api.wait_until(partial(_answers, f"{url}/readyz"), _API_SECONDS)
+        # the workers first: their runtimes take longest to start
         workers = {name: parts.start(f"worker-{name}", ["workers", "gpu", "--model", name], env) for name in models}
         parts.start("maintenance", ["workers", "maintenance"], env)
+        api = parts.start("api", ["api", "--host", "127.0.0.1", "--port", str(port)], env)
+        key, secret = _keys(data / "keys", env)
+        api.wait_until(partial(_answers, f"{url}/readyz"), _API_SECONDS)
 
         stack = Stack(url, key, secret, database_url, broker.url(), models, runtime, tuple(parts.children))
         with stack.client() as client:
