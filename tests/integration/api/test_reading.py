@@ -16,7 +16,7 @@ from services.jobs.claim import Claim, claim
 from services.jobs.record import Batch, Recorder
 from services.jobs.rescue import expire_overdue
 from services.judging.opinion import Opinion
-from services.vocabulary import ChunkState, ItemStatus, Order, Winner
+from services.vocabulary import ItemStatus, Order, Winner
 from tests.factories import MODEL
 from tests.integration.api.conftest import REASONING, Caller, check_problem, id_of, new_caller
 
@@ -54,6 +54,7 @@ def opinion(judge: str) -> dict[str, Any]:
         valid=2,
         invalid=0,
         forced=0,
+        without_p=2,
         flags=frozenset(),
         calls=2,
         prompt_tokens=20,
@@ -78,7 +79,7 @@ def heard(held: Claim, seqs: Sequence[int], failed: Sequence[int] = ()) -> Batch
 def finish(engine: Engine, held: Claim, failed: Sequence[int] = ()) -> None:
     """Hear a whole chunk and end it."""
     batch = heard(held, range(held.first_seq, held.end_seq), failed)
-    Recorder(engine, held, PUBLIC).end(batch, ChunkState.FINISHED)
+    Recorder(engine, held, PUBLIC).end(batch)
 
 
 def trace(held: Claim, seq: int, call: int, **changes: Any) -> tuple[Any, ...]:
@@ -154,11 +155,11 @@ def test_counts_always_sum_to_the_total(caller: Caller, engine: Engine) -> None:
     assert seen() == (6, 54, 9, 1, 0)
     usage = get_json(caller, job)["usage"]
     assert usage == {"calls": 20, "prompt_tokens": 200, "cached_tokens": 40, "completion_tokens": 20}
-    recorder.end(heard(first, range(10, 32)), ChunkState.FINISHED)
+    recorder.end(heard(first, range(10, 32)))
     assert seen() == (6, 32, 31, 1, 0)
     assert caller.post(f"{job}/cancel").status_code == 200
     assert seen()[1:4] == (32, 31, 1)
-    Recorder(engine, second, PUBLIC).end(heard(second, range(32, 40)), ChunkState.CANCELLED)
+    Recorder(engine, second, PUBLIC).release(heard(second, range(32, 40)))
     assert seen() == (0, 0, 39, 1, 30)
     shown = get_json(caller, job)
     assert (shown["status"], shown["usage"]["calls"]) == ("cancelled", 80)
@@ -196,7 +197,7 @@ def test_a_job_that_has_not_changed_is_not_sent_again(caller: Caller, engine: En
     recorder = Recorder(engine, held, PUBLIC)
     recorder.flush(heard(held, range(5)))
     check_changed()
-    recorder.end(heard(held, range(5, 32)), ChunkState.FINISHED)
+    recorder.end(heard(held, range(5, 32)))
     check_changed()
     assert "Retry-After" in caller.get(location).headers
     caller.post(f"{location}/cancel")
@@ -354,7 +355,7 @@ def test_one_result_with_its_item_opinions_and_traces(caller: Caller, engine: En
         trace(held, 1, 0),
         trace(held, 2, 0, prompt=None),
     ]
-    Recorder(engine, held, PUBLIC).end(batch, ChunkState.FINISHED)
+    Recorder(engine, held, PUBLIC).end(batch)
     for seq, (custom_id, item) in enumerate(zip(ids, items, strict=True)):
         found = one(custom_id)
         assert (found["custom_id"], found["seq"], found["item"]) == (custom_id, seq, item)
@@ -412,7 +413,7 @@ def test_a_report_for_programs_and_for_people(caller: Caller, engine: Engine) ->
     empty = get_json(caller, f"{job}/report")
     assert empty["job"]["name"] == "first"
     held = hold(engine)
-    Recorder(engine, held, PUBLIC).end(heard(held, range(4)), ChunkState.FINISHED)
+    Recorder(engine, held, PUBLIC).end(heard(held, range(4)))
     assert get_json(caller, f"{job}/report")["sides"]["A"]["rate"] == 1.0
     text_of_it = caller.get(f"{job}/report", Accept="text/markdown")
     assert text_of_it.mimetype == "text/markdown"
