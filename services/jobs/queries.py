@@ -139,7 +139,9 @@ class JobView:
                 completion_tokens=row["live_completion_tokens"],
             ),
             progress=Progress(
-                done=self._done, per_second=None if per_second is None else round(per_second, 3), eta=eta
+                done=self._done + self._dropped,
+                per_second=None if per_second is None else round(per_second, 3),
+                eta=eta,
             ),
             version=row["version"],
             created_at=row["created_at"],

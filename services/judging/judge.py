@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.foundation.fleet import FleetModel
 from services.judging.hearing import CallKey, Hearing
-from services.judging.prompt import Prompt, Renderer
+from services.judging.prompt import Opening, Prompt, Renderer
 from services.judging.protocol import JudgeProtocol, VerdictForm
 from services.judging.reading import LabelSet, unfinished
 from services.judging.registry import protocol
@@ -69,10 +69,17 @@ class Judge:
         """The given calls of any hearings, in tokens, in the same order."""
         messages = [self.protocol.messages(hearing.pair(key.order)) for hearing, key in calls]
         prompts = self.renderer.render_many(messages)
-        return [
-            self._forced(prompt, hearing.written_before(key)) if key.forced else self._free(prompt, sampling)
-            for prompt, (hearing, key) in zip(prompts, calls, strict=True)
-        ]
+        openings: dict[str, Opening] = {}  # in direct mode all calls have the same one
+        questions = []
+        for prompt, (hearing, key) in zip(prompts, calls, strict=True):
+            if not key.forced:
+                questions.append(self._free(prompt, sampling))
+                continue
+            written = hearing.written_before(key)
+            if written not in openings:
+                openings[written] = self._opening(written)
+            questions.append(self._forced(prompt, written, openings[written]))
+        return questions
 
     def _free(self, prompt: Prompt, sampling: Sampling) -> Question:
         room = self.context_length - len(prompt.ids) - self.reserve
@@ -80,9 +87,11 @@ class Judge:
             return Question(prompt, None, ())
         return Question(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)), ())
 
-    def _forced(self, prompt: Prompt, written: str) -> Question:
+    def _opening(self, written: str) -> Opening:
         assert self.protocol.verdict is not None
-        opening = self.renderer.opening(written, self.protocol.verdict.labels)
+        return self.renderer.opening(written, self.protocol.verdict.labels)
+
+    def _forced(self, prompt: Prompt, written: str, opening: Opening) -> Question:
         forced = Prompt(prompt.ids + opening.ids, prompt.text + written)
         return Question(forced, GREEDY if len(forced.ids) < self.context_length else None, opening.labels)
 
