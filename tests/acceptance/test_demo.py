@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from embedded import models
 from embedded.places import CHECKOUT
 from embedded.processes import run
 from tests.integration.test_embedded_stack import left_of
@@ -30,6 +31,7 @@ def test_on_real_parts(tmp_path: Path) -> None:
 
 
 def test_with_the_scripted_runtime_every_line_says_so(tmp_path: Path) -> None:
+    models.make("scripted")  # set-up, which says what it makes, is not part of the demo
     lines = demo(tmp_path / "home", "--runtime", "scripted")
     assert all(line.startswith("[scripted runtime]") for line in lines)
     assert "[scripted runtime] webhook: job.completed arrived and its signature was verified" in lines
