@@ -23,9 +23,9 @@ def demo(home: Path, *arguments: str) -> list[str]:
 def test_on_real_parts(tmp_path: Path) -> None:
     lines = demo(tmp_path / "home")
     text = "\n".join(lines)
-    assert "completed: 32 of 32 judged" in text
+    assert "completed: 24 of 24 judged" in text
     assert "## Against human labels" in lines
-    assert "64 calls" in text
+    assert "48 calls" in text
     assert "webhook: job.completed arrived and its signature was verified" in lines
     assert "scripted" not in text
 
