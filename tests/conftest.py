@@ -196,7 +196,15 @@ def smollm2(server_folder: Path) -> FleetModel:
 
 
 @pytest.fixture(scope="session")
-def smollm2_server(smollm2: FleetModel, server_folder: Path) -> Iterator[LaunchedRuntime]:
+def sglang_environment(server_folder: Path) -> dict[str, str]:
+    """The environment of a real SGLang: what it leaves lying about goes with the session's folder."""
+    return {**os.environ, "TMPDIR": str(server_folder), "SGLANG_CACHE_DIR": str(HOME / "cache")}
+
+
+@pytest.fixture(scope="session")
+def smollm2_server(
+    smollm2: FleetModel, server_folder: Path, sglang_environment: dict[str, str]
+) -> Iterator[LaunchedRuntime]:
     """A real SGLang that serves SmolLM2-135M-Instruct, shared by all tests of the session: leave it as it was."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -207,7 +215,7 @@ def smollm2_server(smollm2: FleetModel, server_folder: Path) -> Iterator[Launche
         log=server_folder / "smollm2.log",
         devices="",
         start_s=600,
-        environment={**os.environ, "TMPDIR": str(server_folder), "SGLANG_CACHE_DIR": str(HOME / "cache")},
+        environment=sglang_environment,
     )
     yield server
     server.stop()

@@ -43,7 +43,7 @@ def scripted_server(server_folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def real_server(sglang_python: Path, server_folder: Path) -> Iterator[Server]:
+def real_server(sglang_python: Path, server_folder: Path, sglang_environment: dict[str, str]) -> Iterator[Server]:
     """A real SGLang that serves a tiny Qwen3 with random weights."""
     weights = models.make("tiny-qwen3")
     model = FleetModel(
@@ -58,7 +58,14 @@ def real_server(sglang_python: Path, server_folder: Path) -> Iterator[Server]:
             *("--max-running-requests", str(SLOTS), "--max-queued-requests", str(QUEUE)),
         ),
     )
-    launched = launch(model, port=_free_port(), log=server_folder / "tiny-qwen3.log", devices="", start_s=600)
+    launched = launch(
+        model,
+        port=_free_port(),
+        log=server_folder / "tiny-qwen3.log",
+        devices="",
+        start_s=600,
+        environment=sglang_environment,
+    )
     try:
         yield Server(launched.url, weights, scripted=False)
     finally:
