@@ -198,7 +198,12 @@ def smollm2(server_folder: Path) -> FleetModel:
 @pytest.fixture(scope="session")
 def sglang_environment(server_folder: Path) -> dict[str, str]:
     """The environment of a real SGLang: what it leaves lying about goes with the session's folder."""
-    return {**os.environ, "TMPDIR": str(server_folder), "SGLANG_CACHE_DIR": str(HOME / "cache")}
+    return {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": "",
+        "TMPDIR": str(server_folder),
+        "SGLANG_CACHE_DIR": str(HOME / "cache"),
+    }
 
 
 @pytest.fixture(scope="session")
@@ -213,7 +218,6 @@ def smollm2_server(
         smollm2,
         port=port,
         log=server_folder / "smollm2.log",
-        devices="",
         start_s=600,
         environment=sglang_environment,
     )

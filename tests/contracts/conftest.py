@@ -62,7 +62,6 @@ def real_server(sglang_python: Path, server_folder: Path, sglang_environment: di
         model,
         port=_free_port(),
         log=server_folder / "tiny-qwen3.log",
-        devices="",
         start_s=600,
         environment=sglang_environment,
     )

@@ -91,14 +91,13 @@ def launch(
     *,
     port: int,
     log: Path,
-    devices: str | None = None,
     start_s: float = 1800.0,
     environment: Mapping[str, str] | None = None,
 ) -> LaunchedRuntime:
     """Start a server for `model` on 127.0.0.1 and wait until it is ready, at most `start_s` seconds.
 
-    `devices` becomes CUDA_VISIBLE_DEVICES. Its output is appended to `log`. Call it from the main thread: the server
-    ends with the thread that launched it. Raises LaunchFailed.
+    Its output is appended to `log`. Call it from the main thread: the server ends with the thread that launched it.
+    Raises LaunchFailed.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("a runtime is launched from the main thread: it ends with the thread that launched it")
@@ -112,7 +111,7 @@ def launch(
         process = subprocess.Popen(
             leash,
             cwd=log.parent,
-            env=_environment(os.environ if environment is None else environment, devices),
+            env=_environment(os.environ if environment is None else environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -141,11 +140,10 @@ def flags(model: FleetModel, port: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _environment(given: Mapping[str, str], devices: str | None) -> dict[str, str]:
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
     """Ours without what is ours alone. Without bytecode on disk a start takes twice as long."""
     dropped = {"PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"}
-    kept = {name: value for name, value in given.items() if name not in dropped and not name.startswith(PREFIX)}
-    return kept if devices is None else {**kept, "CUDA_VISIBLE_DEVICES": devices}
+    return {name: value for name, value in given.items() if name not in dropped and not name.startswith(PREFIX)}
 
 
 def _wait_until_ready(runtime: LaunchedRuntime, port: int, start_s: float) -> None:
