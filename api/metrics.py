@@ -37,7 +37,7 @@ class Metrics:
         self._seconds.labels(method, route).observe(seconds)
 
     def submitted(self, model: str) -> None:
-        """Count one job."""
+        """Count one job of a model; a panel's counts for each of its models."""
         self._jobs.labels(model).inc()
 
     def page(self, waiting: Mapping[str, int] | None) -> bytes:

@@ -27,8 +27,9 @@ class JobStatus(StrEnum):
 
 
 class ChunkState(StrEnum):
-    """Where a chunk stands. Only a `queued` chunk can be claimed."""
+    """Where a chunk stands. Only a `queued` chunk can be claimed; a `waiting` one is queued after the stage before."""
 
+    WAITING = "waiting"
     QUEUED = "queued"
     RUNNING = "running"
     FINISHED = "finished"
@@ -37,9 +38,10 @@ class ChunkState(StrEnum):
 
 
 class Stage(StrEnum):
-    """A step of a job. The chunks of one stage are made when those of the stage before have finished."""
+    """A step of a job. A chunk of one stage waits until those of the stage before have finished."""
 
     HEAR = "hear"
+    CONCLUDE = "conclude"
 
 
 class ItemStatus(StrEnum):

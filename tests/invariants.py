@@ -41,7 +41,7 @@ def check_ended_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
             text("SELECT type, sequence FROM event WHERE job_id = :job_id ORDER BY sequence"), {"job_id": job_id}
         ).all()
         open_chunks = one(
-            text("SELECT count(*) AS n FROM chunk WHERE job_id = :job_id AND state IN ('queued', 'running')")
+            text("SELECT count(*) AS n FROM chunk WHERE job_id = :job_id AND state IN ('waiting', 'queued', 'running')")
         )
         unfinished = one(text("SELECT count(*) AS n FROM chunk WHERE job_id = :job_id AND finished_version IS NULL"))
         opinions = one(text("SELECT count(*) AS n FROM opinion WHERE job_id = :job_id"))

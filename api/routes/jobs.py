@@ -70,8 +70,9 @@ def submit_job(query: NoQuery) -> Response:  # noqa: ARG001 - declares that ther
     else:
         raise UnsupportedMediaType(f"a job is sent as {JSON} or {FORM}")
     at_hand = parts()
-    at_hand.metrics.submitted(submitted.model)
-    at_hand.bell.ring(submitted.model, submitted.chunks)
+    for model in submitted.models:
+        at_hand.metrics.submitted(model)
+        at_hand.bell.ring(model, submitted.chunks)
     response = _job(submitted.view, HTTPStatus.ACCEPTED)
     response.headers["Location"] = f"/v1/jobs/{shown('job', submitted.job_id)}"
     return response

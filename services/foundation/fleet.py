@@ -6,10 +6,22 @@ Guarantee: a fleet that loads is well-formed. Whether a protocol exists is check
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from services.foundation.errors import Misconfigured
+
+CPU = "cpu"  # chunks that need no runtime are queued under this name, so no model has it
+
+
+def _not_reserved(name: str) -> str:
+    if name == CPU:
+        raise ValueError(f"{CPU} is the name of the queue of what needs no runtime")
+    return name
+
+
+ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$"), AfterValidator(_not_reserved)]
 
 
 class FleetSampling(BaseModel):
@@ -28,7 +40,7 @@ class FleetModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
+    name: ModelName
     protocol: str
     weights: str = Field(description="hub id or directory; also where the tokenizer is")
     revision: str | None = None

@@ -28,7 +28,7 @@ CLAIM = text(
     WHERE chunk.job_id = best.job_id AND chunk.stage = best.stage AND chunk.ordinal = best.ordinal
       AND chunk.part = best.part AND chunk.model = best.model
     RETURNING chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.first_seq, chunk.end_seq,
-              chunk.fence, chunk.flushes, chunk.priority,
+              chunk.fence, chunk.flushes, chunk.priority, chunk.settles,
               (SELECT day FROM job WHERE id = chunk.job_id) AS day,
               (SELECT settings FROM job WHERE id = chunk.job_id) AS settings
     """
@@ -45,7 +45,10 @@ ITEMS = text(
     """
     SELECT item.seq, item.custom_id, item.input FROM item
     WHERE item.job_id = :job_id AND item.seq >= :first_seq AND item.seq < :end_seq
-      AND NOT EXISTS (SELECT 1 FROM verdict WHERE verdict.job_id = item.job_id AND verdict.seq = item.seq)
+      AND NOT EXISTS (
+          SELECT 1 FROM opinion
+          WHERE opinion.job_id = item.job_id AND opinion.seq = item.seq AND opinion.judge = :model
+      )
     ORDER BY item.seq
     """
 )
@@ -89,6 +92,7 @@ class Claim:
     priority: Priority
     day: date
     settings: str
+    settles: bool
 
     @property
     def claim_id(self) -> str:
@@ -114,7 +118,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Docket:
-    """What a claimed chunk still has to hear: the items without a verdict, and the calls already heard for them."""
+    """What a claimed chunk still has to hear: the items without this judge's opinion, and the calls already heard."""
 
     items: Sequence[RowMapping]
     heard: Sequence[RowMapping]
@@ -136,7 +140,7 @@ def claim(engine: Engine, worker_id: UUID, model: str, least: Priority = Priorit
 
 def load(connection: Connection, held: Claim) -> Docket:
     """The docket of a claimed chunk."""
-    places = {"job_id": held.job_id, "first_seq": held.first_seq, "end_seq": held.end_seq}
+    places = {"job_id": held.job_id, "first_seq": held.first_seq, "end_seq": held.end_seq, "model": held.model}
     items = connection.execute(ITEMS, places).mappings().all()
-    heard = connection.execute(HEARD, {**places, "day": held.day, "stage": held.stage, "model": held.model})
+    heard = connection.execute(HEARD, {**places, "day": held.day, "stage": held.stage})
     return Docket(items=items, heard=heard.mappings().all())

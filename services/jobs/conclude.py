@@ -1,7 +1,8 @@
 """Ending chunks, and ending a job with its last chunk: all in the caller's one transaction.
 
-Guarantee: counts move by exactly what the ended chunks hold; a job ends once, in the transaction that ends its last
-open chunk, and its event is written there too. Lock order everywhere: job first, then chunks.
+Guarantee: counts move by exactly what the ended chunks hold, so that an ended job's sum to its total: an item counts
+with the chunk that settles it. A job ends once, in the transaction that ends its last open chunk, and its event is
+written there too. Lock order everywhere: job first, then chunks.
 """
 
 from typing import Any
@@ -21,9 +22,11 @@ END_CHUNKS = """
     WITH ended AS (
         UPDATE chunk SET state = :state, finished_at = now(), finished_version = :version
         WHERE job_id = :job_id AND {which}
-        RETURNING succeeded, failed, calls, prompt_tokens, cached_tokens, completion_tokens
+        RETURNING succeeded, failed, calls, prompt_tokens, cached_tokens, completion_tokens,
+                  CASE WHEN settles THEN end_seq - first_seq - succeeded - failed ELSE 0 END AS given_up
     ), moved AS (
         SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed,
+               coalesce(sum(given_up), 0) AS given_up,
                coalesce(sum(calls), 0) AS calls, coalesce(sum(prompt_tokens), 0) AS prompt_tokens,
                coalesce(sum(cached_tokens), 0) AS cached_tokens,
                coalesce(sum(completion_tokens), 0) AS completion_tokens
@@ -31,6 +34,8 @@ END_CHUNKS = """
     )
     UPDATE job SET
         version = :version, succeeded = job.succeeded + moved.succeeded, failed = job.failed + moved.failed,
+        cancelled = job.cancelled + CASE WHEN :state = 'cancelled' THEN moved.given_up ELSE 0 END,
+        expired = job.expired + CASE WHEN :state = 'expired' THEN moved.given_up ELSE 0 END,
         calls = job.calls + moved.calls, prompt_tokens = job.prompt_tokens + moved.prompt_tokens,
         cached_tokens = job.cached_tokens + moved.cached_tokens,
         completion_tokens = job.completion_tokens + moved.completion_tokens
@@ -39,18 +44,15 @@ END_CHUNKS = """
 """
 
 END_ONE = text(END_CHUNKS.format(which="stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model"))
-END_QUEUED = text(END_CHUNKS.format(which="state = 'queued'"))
-END_OPEN = text(END_CHUNKS.format(which="state IN ('queued', 'running')"))
+END_QUEUED = text(END_CHUNKS.format(which="state IN ('waiting', 'queued')"))
+END_OPEN = text(END_CHUNKS.format(which="state IN ('waiting', 'queued', 'running')"))
 
-ANY_OPEN = text("SELECT EXISTS (SELECT 1 FROM chunk WHERE job_id = :job_id AND state IN ('queued', 'running'))")
+ANY_OPEN = text(
+    "SELECT EXISTS (SELECT 1 FROM chunk WHERE job_id = :job_id AND state IN ('waiting', 'queued', 'running'))"
+)
 
 END_JOB = text(
-    """
-    UPDATE job SET status = :status, ended_at = now(), sequence = sequence + 1,
-        cancelled = CASE WHEN :status = 'cancelled' THEN total - succeeded - failed ELSE 0 END,
-        expired = CASE WHEN :status = 'expired' THEN total - succeeded - failed ELSE 0 END
-    WHERE id = :job_id RETURNING *
-    """
+    "UPDATE job SET status = :status, ended_at = now(), sequence = sequence + 1 WHERE id = :job_id RETURNING *"
 )
 
 ADD_EVENT = text(
@@ -69,7 +71,7 @@ def lock_job(connection: Connection, job_id: UUID) -> RowMapping | None:
 def end_chunk(
     connection: Connection, job: RowMapping, key: dict[str, Any], state: ChunkState, public_url: str
 ) -> RowMapping:
-    """End the one chunk that `key` names; then open the next stage, or end the job when nothing else is open.
+    """End the one chunk that `key` names; then queue what waits for it, or end the job when nothing else is open.
 
     The caller holds the locks of job and chunk. Returns the job's row as it is now.
     """
@@ -82,7 +84,7 @@ def end_chunk(
 
 
 def end_queued_chunks(connection: Connection, job: RowMapping, state: ChunkState) -> RowMapping:
-    """End all queued chunks of a locked job, leaving the running ones to their workers."""
+    """End all queued and waiting chunks of a locked job, leaving the running ones to their workers."""
     return _end_many(connection, job, state, END_QUEUED)
 
 
@@ -100,23 +102,8 @@ def end_job_if_done(connection: Connection, job: RowMapping, public_url: str) ->
     """End a locked, open job that has no open chunk left. Returns the job's row as it is now."""
     if connection.scalar(ANY_OPEN, {"job_id": job["id"]}):
         return job
-    status = JobStatus(job["status"])
-    if status is JobStatus.CANCELLING:
-        return end_job(connection, job, JobStatus.CANCELLED, public_url)
-    return end_job(connection, job, final_status(job["succeeded"], job["failed"]), public_url)
-
-
-def expire_job(connection: Connection, job: RowMapping, public_url: str) -> RowMapping:
-    """End a locked, open job whose deadline has passed, and all of its open chunks; a cancelling one ends cancelled."""
-    if job["status"] == JobStatus.CANCELLING:
-        job = end_open_chunks(connection, job, ChunkState.CANCELLED)
-        return end_job(connection, job, JobStatus.CANCELLED, public_url)
-    job = end_open_chunks(connection, job, ChunkState.EXPIRED)
-    return end_job(connection, job, JobStatus.EXPIRED, public_url)
-
-
-def end_job(connection: Connection, job: RowMapping, onward: JobStatus, public_url: str) -> RowMapping:
-    """End a locked job whose chunks have all ended, and write its event."""
+    cancelled = job["status"] == JobStatus.CANCELLING
+    onward = JobStatus.CANCELLED if cancelled else final_status(job["succeeded"], job["failed"], job["expired"])
     status = step(JobStatus(job["status"]), onward)
     job = connection.execute(END_JOB, {"job_id": job["id"], "status": status}).mappings().one()
     connection.execute(
@@ -131,3 +118,9 @@ def end_job(connection: Connection, job: RowMapping, onward: JobStatus, public_u
         },
     )
     return job
+
+
+def expire_job(connection: Connection, job: RowMapping, public_url: str) -> RowMapping:
+    """End a locked, open job whose deadline has passed, and all of its open chunks; a cancelling one ends cancelled."""
+    state = ChunkState.CANCELLED if job["status"] == JobStatus.CANCELLING else ChunkState.EXPIRED
+    return end_job_if_done(connection, end_open_chunks(connection, job, state), public_url)

@@ -201,7 +201,8 @@ class _Chunk:
         case.closed = True
         opinion = case.hearing.opinion()
         self._batch.opinions.append(opinion_row(self._held, case.seq, opinion))
-        self._batch.verdicts.append(verdict_row(self._held, case.seq, verdict([opinion])))
+        if self._held.settles:
+            self._batch.verdicts.append(verdict_row(self._held, case.seq, verdict([opinion])))
 
     def _flush_if_due(self) -> None:
         full = len(self._batch.traces) >= FLUSH_CALLS

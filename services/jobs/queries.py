@@ -15,22 +15,24 @@ from services.contract.jobs import Counts, Job, JobSettings, Progress, TokenUsag
 from services.contract.webhooks import Callback
 from services.foundation.errors import NotFound
 from services.foundation.identifiers import shown
+from services.jobs.stages import BEGUN
 from services.vocabulary import JobKind, JobStatus, Priority
 
-# The job's own numbers are those of its ended chunks; open chunks hold the rest.
-LIVE = """
+# The job's own numbers are those of its ended chunks; open chunks hold the rest. Items stand where the chunk that
+# settles them stands.
+LIVE = f"""
     SELECT job.*, now() AS now, open.running,
            job.succeeded + open.succeeded AS live_succeeded, job.failed + open.failed AS live_failed,
            job.calls + open.calls AS live_calls, job.prompt_tokens + open.prompt_tokens AS live_prompt_tokens,
            job.cached_tokens + open.cached_tokens AS live_cached_tokens,
            job.completion_tokens + open.completion_tokens AS live_completion_tokens
     FROM job CROSS JOIN LATERAL (
-        SELECT coalesce(sum(end_seq - first_seq - succeeded - failed) FILTER (WHERE state = 'running'), 0) AS running,
+        SELECT coalesce(sum(end_seq - first_seq - succeeded - failed) FILTER (WHERE settles AND {BEGUN}), 0) AS running,
                coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed,
                coalesce(sum(calls), 0) AS calls, coalesce(sum(prompt_tokens), 0) AS prompt_tokens,
                coalesce(sum(cached_tokens), 0) AS cached_tokens,
                coalesce(sum(completion_tokens), 0) AS completion_tokens
-        FROM chunk WHERE chunk.job_id = job.id AND chunk.state IN ('queued', 'running')
+        FROM chunk WHERE chunk.job_id = job.id AND chunk.state IN ('waiting', 'queued', 'running')
     ) AS open
 """
 ONE = text(f"{LIVE} WHERE job.tenant_id = :tenant_id AND job.id = :job_id")
@@ -91,13 +93,7 @@ class JobView:
 
     @property
     def _left(self) -> int:
-        return int(self._row["total"]) - self._done
-
-    @property
-    def _dropped(self) -> int:
-        """Items that a cancel has stopped already, while others still run."""
-        cancelling = self._row["status"] == JobStatus.CANCELLING
-        return self._left - int(self._row["running"]) if cancelling else 0
+        return int(self._row["total"] - self._done)
 
     def _pace(self) -> tuple[float | None, datetime | None]:
         """Items a second since the start, and when none will be left."""
@@ -125,11 +121,11 @@ class JobView:
             options=JobSettings.model_validate_json(row["settings"]),
             counts=Counts(
                 total=row["total"],
-                queued=self._left - row["running"] - self._dropped,
+                queued=self._left - row["running"],
                 running=row["running"],
                 succeeded=row["live_succeeded"],
                 failed=row["live_failed"],
-                cancelled=row["cancelled"] + self._dropped,
+                cancelled=row["cancelled"],
                 expired=row["expired"],
             ),
             usage=TokenUsage(
@@ -139,7 +135,7 @@ class JobView:
                 completion_tokens=row["live_completion_tokens"],
             ),
             progress=Progress(
-                done=self._done + self._dropped,
+                done=self._done,
                 per_second=None if per_second is None else round(per_second, 3),
                 eta=eta,
             ),

@@ -25,6 +25,7 @@ TRACE_COLUMNS = (
     "judge",
     "call",
     "shown_order",
+    "slots",
     "sample",
     "forced",
     "epoch_id",
@@ -52,6 +53,9 @@ VERDICT_COLUMNS = (
     "winner",
     "p_a",
     "consistent",
+    "ranking",
+    "missing",
+    "disagreement",
     "error_code",
     "error_message",
     "calls",
@@ -98,7 +102,7 @@ class Batch:
     completion_tokens: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.traces or self.verdicts)
+        return bool(self.traces or self.opinions)
 
     def counts(self) -> dict[str, int]:
         """What this batch adds to the chunk's counters."""

@@ -30,13 +30,18 @@ class Submission:
     """A job to submit, checked against the fleet. Without a `deadline` it gets the default one."""
 
     kind: JobKind
-    judge: str
+    judges: tuple[str, ...]
     settings: JobSettings
     name: str | None
     metadata: str
     callback: str | None
     priority: Priority
     deadline: datetime | None
+
+    @property
+    def calls_per_item(self) -> int:
+        """Calls of one hearing, that of the judge with the most."""
+        return self.settings.calls_per_item
 
 
 def read_job(body: bytes, fleet: Fleet) -> Submission:
@@ -229,7 +234,7 @@ def _submission(members: Mapping[str, _Member], fleet: Fleet) -> Submission:
     callback = request.callback
     return Submission(
         kind=request.kind,
-        judge=judge,
+        judges=(judge,),
         settings=settings,
         name=request.name,
         metadata=metadata,

@@ -19,32 +19,34 @@ from services.foundation.database import transaction
 from services.foundation.errors import NotFound
 from services.foundation.jsontext import escaped
 from services.jobs.intake import custom_id_hash
-from services.vocabulary import ItemStatus, Stage
+from services.jobs.stages import BEGUN
+from services.vocabulary import ItemStatus
 
 STORED_AS_JSON = ("reading", "label_logprobs", "sampling", "prompt", "completion", "error_message")
+OF_SOME = ("ranking", "missing", "disagreement")  # what only the verdicts of some jobs have
 STREAM_PAGE = 500
 TRACE_PAGE = 100
 
 OUTCOME = """
-    item.seq, item.custom_id, verdict.winner, verdict.p_a, verdict.consistent,
-    verdict.error_code, verdict.error_message,
+    item.seq, item.custom_id, verdict.winner, verdict.p_a, verdict.consistent, verdict.ranking, verdict.missing,
+    verdict.disagreement, verdict.error_code, verdict.error_message,
     coalesce(verdict.calls, 0) AS calls, coalesce(verdict.prompt_tokens, 0) AS prompt_tokens,
     coalesce(verdict.cached_tokens, 0) AS cached_tokens, coalesce(verdict.completion_tokens, 0) AS completion_tokens,
     (SELECT string_agg(opinion.body::text, ',' ORDER BY opinion.judge) FROM opinion
      WHERE opinion.job_id = item.job_id AND opinion.seq = item.seq) AS opinions
 """
 
-# A chunk's state is the status of those of its items that have no verdict: cancelled or expired. Chunks of one version
-# do not overlap, so their first items order them; the lateral join keeps that order without sorting all results. The
-# LIMIT 1 holds the planner to one look-up an item: it takes a chunk for far larger than it is.
+# The state of a chunk that settles is the status of those of its items that have no verdict: cancelled or expired. Such
+# chunks do not overlap, so that within one version their first items order them; the lateral join keeps that order
+# without sorting all results. The LIMIT 1 holds the planner to one look-up an item: it takes a chunk for far larger
+# than it is.
 RESULTS = text(
     f"""
     SELECT result.*, ended.finished_version
     FROM (
         SELECT chunk.job_id, chunk.first_seq, chunk.end_seq, chunk.state, chunk.finished_version
         FROM chunk JOIN job ON job.id = chunk.job_id
-        WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND chunk.stage = :stage AND chunk.model = job.judges[1]
-          AND chunk.finished_version >= :version
+        WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND chunk.settles AND chunk.finished_version >= :version
           AND (chunk.finished_version > :version OR chunk.end_seq > :seq + 1)
         ORDER BY chunk.finished_version, chunk.first_seq
     ) AS ended
@@ -64,10 +66,12 @@ RESULTS = text(
 
 ONE = text(
     f"""
-    SELECT {OUTCOME}, item.input, coalesce(verdict.status, chunk.state) AS status, job.day, job.id AS job_id
+    SELECT {OUTCOME}, item.input, job.day, job.id AS job_id,
+           CASE WHEN verdict.status IS NOT NULL THEN verdict.status
+                WHEN chunk.finished_version IS NOT NULL THEN chunk.state
+                WHEN {BEGUN} THEN 'running' ELSE 'queued' END AS status
     FROM job JOIN item ON item.job_id = job.id
-    JOIN chunk ON chunk.job_id = job.id AND chunk.stage = :stage AND chunk.model = job.judges[1]
-        AND item.seq >= chunk.first_seq AND item.seq < chunk.end_seq
+    JOIN chunk ON chunk.job_id = job.id AND chunk.settles AND item.seq >= chunk.first_seq AND item.seq < chunk.end_seq
     LEFT JOIN verdict ON verdict.job_id = item.job_id AND verdict.seq = item.seq
     WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND item.custom_id_hash = cast(:hash AS uuid)
     """
@@ -140,7 +144,6 @@ def results_page(
     bound = {
         "tenant_id": tenant_id,
         "job_id": job_id,
-        "stage": Stage.HEAR,
         "version": after.version,
         "seq": after.seq,
         "status": status,
@@ -167,12 +170,7 @@ def stream_results(
 
 def one_result(connection: Connection, tenant_id: UUID, job_id: UUID, custom_id: str) -> str:
     """One item with all that is known about it, as JSON text (`contract.results.ResultDetail`). Raises NotFound."""
-    bound = {
-        "tenant_id": tenant_id,
-        "job_id": job_id,
-        "stage": Stage.HEAR,
-        "hash": custom_id_hash(custom_id),
-    }
+    bound = {"tenant_id": tenant_id, "job_id": job_id, "hash": custom_id_hash(custom_id)}
     row = connection.execute(ONE, bound).mappings().first()
     if row is None:
         raise NotFound("there is no such job, or no such item in it")
@@ -224,8 +222,9 @@ def _result(row: RowMapping) -> str:
     """A result without its closing brace."""
     verdict, error = "null", "null"
     if row["status"] == ItemStatus.SUCCEEDED:
-        answer = escaped({name: row[name] for name in ("winner", "p_a", "consistent")})
-        verdict = f'{answer[:-1]},"opinions":[{row["opinions"] or ""}]}}'
+        answer = {name: row[name] for name in ("winner", "p_a", "consistent")}
+        answer |= {name: row[name] for name in OF_SOME if row[name] is not None}
+        verdict = f'{escaped(answer)[:-1]},"opinions":[{row["opinions"] or ""}]}}'
     elif row["status"] == ItemStatus.FAILED:
         error = escaped({"code": row["error_code"], "message": row["error_message"]})
     return (

@@ -47,8 +47,10 @@ def step(current: JobStatus, onward: JobStatus) -> JobStatus:
     return onward
 
 
-def final_status(succeeded: int, failed: int) -> JobStatus:
-    """The status of a job whose every item has an answer."""
+def final_status(succeeded: int, failed: int, expired: int) -> JobStatus:
+    """The status of a job that was not cancelled, by what became of its items."""
+    if expired:
+        return JobStatus.EXPIRED
     if failed == 0:
         return JobStatus.COMPLETED
     return JobStatus.COMPLETED_WITH_ERRORS if succeeded else JobStatus.FAILED

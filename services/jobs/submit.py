@@ -21,7 +21,8 @@ from services.jobs.intake import Item, Items
 from services.jobs.partitions import ensure_partition
 from services.jobs.queries import JobView, load_job
 from services.jobs.request import MOST_FAULTS, Submission
-from services.vocabulary import JobStatus, Stage
+from services.jobs.stages import lay_out, plan
+from services.vocabulary import JobStatus
 
 MOST_ITEMS_OF_CHUNK = 32
 MOST_CALLS_OF_CHUNK = 128
@@ -39,15 +40,6 @@ ADD_JOB = text(
     """
 )
 
-ADD_CHUNKS = text(
-    """
-    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, state)
-    SELECT :job_id, :stage, ordinal, 0, :model, ordinal * :size, least((ordinal + 1) * :size, :total), :priority,
-           'queued'
-    FROM generate_series(0, :chunks - 1) AS ordinal
-    """
-)
-
 SEEN = text("CREATE TEMPORARY TABLE seen (hash uuid NOT NULL, place integer NOT NULL) ON COMMIT DROP")
 REPEATED = text(
     """
@@ -60,13 +52,13 @@ REPEATED = text(
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job that is in the queue: as many bells as it has chunks are worth ringing for its model.
+    """A job that is in the queue: for each of its `models` as many bells as it has `chunks` are worth ringing.
 
     `view` is the job as it was committed: an answer that needs nothing more of the database.
     """
 
     job_id: UUID
-    model: str
+    models: tuple[str, ...]
     chunks: int
     view: JobView
 
@@ -104,7 +96,7 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
         "kind": submission.kind,
         "status": JobStatus.QUEUED,
         "priority": submission.priority,
-        "judges": [submission.judge],
+        "judges": list(submission.judges),
         "settings": submission.settings.model_dump_json(),
         "name": submission.name,
         "metadata": submission.metadata,
@@ -114,23 +106,11 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
         "deadline": deadline,
     }
     connection.execute(ADD_JOB, job)
-    size = chunk_size(submission.settings.calls_per_item)
-    chunks = -(-total // size)
-    connection.execute(
-        ADD_CHUNKS,
-        {
-            "job_id": job_id,
-            "stage": Stage.HEAR,
-            "model": submission.judge,
-            "size": size,
-            "total": total,
-            "chunks": chunks,
-            "priority": submission.priority,
-        },
-    )
+    steps = plan(submission.kind, submission.judges)
+    chunks = lay_out(connection, job_id, steps, total, chunk_size(submission.calls_per_item), submission.priority)
     # Last, since making a partition locks the table of all traces until the commit.
     ensure_partition(connection, day)
-    return Submitted(job_id, submission.judge, chunks, load_job(connection, tenant_id, job_id))
+    return Submitted(job_id, submission.judges, chunks, load_job(connection, tenant_id, job_id))
 
 
 def _deadline(asked: datetime | None, now: datetime) -> datetime:

@@ -1,12 +1,13 @@
 """Chunks: the unit of claiming. A run of items of one job, for one stage and one model.
 
-Guarantee: `fence` grows with every claim, so a writer that lost its chunk can be told from the one that has it.
+Guarantee: `fence` grows with every claim, so a writer that lost its chunk can be told from the one that has it. Every
+item lies in exactly one chunk that `settles`.
 """
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Column, Index, Integer, SmallInteger
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, SmallInteger
 from sqlmodel import Field, SQLModel
 
 from services.models.columns import instant, text
@@ -15,7 +16,9 @@ from services.models.columns import instant, text
 class Chunk(SQLModel, table=True):
     """Items `first_seq` (included) to `end_seq` (excluded) of a job.
 
-    `succeeded` and `failed` count items so far; each flush moves them, and ending the chunk adds them to the job.
+    A chunk `settles` when its end settles its items: they have a verdict then, or are cancelled or expired as it is.
+    `succeeded` and `failed` count the verdicts written so far, so they are 0 where it does not settle; each flush moves
+    them, and ending the chunk adds them to the job.
     `flushes` tells a writer whose commit went unanswered whether it went through.
     The indexes cover `state`, which changes twice in a chunk's life, and none of the columns that flushes move.
     """
@@ -31,8 +34,8 @@ class Chunk(SQLModel, table=True):
             postgresql_where="state = 'queued'",
         ),
         Index("chunk_running", "claimed_by", postgresql_where="state = 'running'"),
-        Index("chunk_open", "job_id", postgresql_where="state IN ('queued', 'running')"),
-        Index("chunk_results", "job_id", "finished_version", "first_seq"),
+        Index("chunk_open", "job_id", postgresql_where="state IN ('waiting', 'queued', 'running')"),
+        Index("chunk_results", "job_id", "finished_version", "first_seq", postgresql_where="settles"),
         {"postgresql_with": {"fillfactor": "80"}},
     )
 
@@ -46,6 +49,7 @@ class Chunk(SQLModel, table=True):
     end_seq: int
     priority: int = Field(sa_column=Column(SmallInteger, nullable=False))
     state: str = Field(sa_column=text())
+    settles: bool = Field(sa_column=Column(Boolean, nullable=False))
     fence: int = Field(default=0, sa_column=Column(BigInteger, nullable=False, server_default="0"))
     claimed_by: UUID | None = None
     claimed_at: datetime | None = Field(default=None, sa_column=instant(nullable=True))

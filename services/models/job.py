@@ -16,9 +16,9 @@ from services.models.columns import instant, text
 class Job(SQLModel, table=True):
     """One job. `day` is its creation day (UTC): the partition of its traces.
 
-    `settings` is JSON with every option resolved; `metadata_json` and `callback` are JSON as sent. `succeeded` and
-    `failed` count the items of ended chunks; `cancelled` and `expired` are set when the job ends. `version` grows with
-    each change that a caller can see; `sequence` numbers its webhook events.
+    `settings` is JSON with every option resolved; `metadata_json` and `callback` are JSON as sent. `succeeded`,
+    `failed`, `cancelled` and `expired` count the items of ended chunks. `version` grows with each change that a caller
+    can see; `sequence` numbers its webhook events. `reread_of` is the job whose traces this one reads again.
     """
 
     __table_args__ = (
@@ -42,6 +42,7 @@ class Job(SQLModel, table=True):
     name: str | None = Field(default=None, sa_column=text(nullable=True))
     metadata_json: str = Field(sa_column=text(default="{}"))
     callback: str | None = Field(default=None, sa_column=text(nullable=True))
+    reread_of: UUID | None = Field(default=None, foreign_key="job.id")
 
     total: int
     succeeded: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))

@@ -7,7 +7,7 @@ so that old traces are dropped, never deleted.
 from datetime import date, datetime
 from uuid import UUID
 
-from sqlalchemy import Boolean, Column, SmallInteger
+from sqlalchemy import ARRAY, Boolean, Column, SmallInteger
 from sqlmodel import Field, SQLModel
 
 from services.models.columns import instant, jsonb, text
@@ -17,7 +17,8 @@ class Trace(SQLModel, table=True):
     """One call. `prompt`, `completion` and `error_message` are JSON string literals; `prompt` is null where only hashes
     are kept.
 
-    `call` is the call's number within its item and judge (`services.judging.hearing.CallKey`). `label_logprobs` are
+    `call` is the call's number within its item and judge (`services.judging.hearing.CallKey`). `slots` are the indices
+    of the candidates shown, in slot order; `shown_order` names that order where it has a name. `label_logprobs` are
     natural logarithms by label, among the labels and at temperature 1. `latency_ms` is what the worker waited,
     `queue_ms` the runtime's own.
     """
@@ -31,7 +32,8 @@ class Trace(SQLModel, table=True):
     judge: str = Field(sa_column=Column(text().type, primary_key=True))
     call: int = Field(sa_column=Column(SmallInteger, primary_key=True))
 
-    shown_order: str = Field(sa_column=text())
+    shown_order: str | None = Field(default=None, sa_column=text(nullable=True))
+    slots: list[int] = Field(sa_column=Column(ARRAY(SmallInteger), nullable=False))
     sample: int = Field(sa_column=Column(SmallInteger, nullable=False))
     forced: bool = Field(sa_column=Column(Boolean, nullable=False))
     epoch_id: UUID

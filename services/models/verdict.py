@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Column
+from sqlalchemy import ARRAY, Column, Text
 from sqlmodel import Field, SQLModel
 
 from services.models.columns import instant, jsonb, text
@@ -19,7 +19,10 @@ class Opinion(SQLModel, table=True):
 
 
 class Verdict(SQLModel, table=True):
-    """The panel's answer on one item, or why there is none. `winner` null with status `succeeded` is an abstention."""
+    """The panel's answer on one item, or why there is none. `winner` null with status `succeeded` is an abstention.
+
+    `missing` are the judges of the panel that gave no opinion, null when none is missing.
+    """
 
     job_id: UUID = Field(primary_key=True)
     seq: int = Field(primary_key=True)
@@ -27,6 +30,9 @@ class Verdict(SQLModel, table=True):
     winner: str | None = Field(default=None, sa_column=text(nullable=True))
     p_a: float | None = None
     consistent: bool | None = None
+    ranking: list[object] | None = Field(default=None, sa_column=jsonb(nullable=True))
+    missing: list[str] | None = Field(default=None, sa_column=Column(ARRAY(Text), nullable=True))
+    disagreement: float | None = None
     error_code: str | None = Field(default=None, sa_column=text(nullable=True))
     error_message: str | None = Field(default=None, sa_column=text(nullable=True))
     calls: int

@@ -36,8 +36,8 @@ def hold(engine: Engine, model: str = MODEL) -> Claim:
 def verdict(held: Claim, seq: int, failed: bool = False) -> tuple[Any, ...]:
     """A verdict's row."""
     if failed:
-        return (held.job_id, seq, "failed", None, None, None, "truncated", 'cut "short"\n', 2, 20, 4, 2)
-    return (held.job_id, seq, "succeeded", "A", 0.75, True, None, None, 2, 20, 4, 2)
+        return (held.job_id, seq, "failed", *[None] * 6, "truncated", 'cut "short"\n', 2, 20, 4, 2)
+    return (held.job_id, seq, "succeeded", "A", 0.75, True, *[None] * 5, 2, 20, 4, 2)
 
 
 def opinion(judge: str) -> dict[str, Any]:
@@ -86,6 +86,7 @@ def trace(held: Claim, seq: int, call: int, **changes: Any) -> tuple[Any, ...]:
     """A trace's row."""
     row = {
         "order": "ab",
+        "slots": [0, 1],
         "sample": 0,
         "forced": False,
         "epoch": WORKER,

@@ -1,6 +1,5 @@
 """Claiming and recording: one holder a chunk, fenced writes, exact counts."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -10,62 +9,23 @@ from sqlalchemy.exc import IntegrityError
 
 from services.foundation.database import transaction
 from services.foundation.errors import Fenced
-from services.foundation.identifiers import new_id
 from services.jobs.cancel import cancel
-from services.jobs.claim import Claim, claim, load
-from services.jobs.lease import enrol, retire
+from services.jobs.claim import claim, load
+from services.jobs.lease import retire
 from services.jobs.record import Batch, Recorder
 from services.jobs.rescue import expire_overdue, rescue_lapsed
 from services.vocabulary import Priority
 from tests.factories import MODEL, make_tenant, queue_job
+from tests.hearings import a_worker, heard, taken
 from tests.invariants import check_ended_job
 
 URL = "http://assizes.test"
-
-
-def a_worker(engine: Engine, lease: float = 60.0) -> UUID:
-    worker_id = new_id()
-    enrol(engine, worker_id, MODEL, "host", 1, 4, lease)
-    return worker_id
-
-
-def taken(engine: Engine, worker_id: UUID) -> Claim:
-    held = claim(engine, worker_id, MODEL)
-    assert held is not None
-    return held
 
 
 def status(engine: Engine, job_id: UUID) -> str:
     with transaction(engine) as connection:
         found: str = connection.scalar(text("SELECT status FROM job WHERE id = :id"), {"id": job_id})
     return found
-
-
-def heard(held: Claim, seqs: range, *, tokens: int = 10) -> Batch:
-    """What hearing the given items in one order would write."""
-    batch = Batch(calls=len(seqs), prompt_tokens=tokens * len(seqs), completion_tokens=len(seqs))
-    for seq in seqs:
-        reading = json.dumps({"winner": "A"})
-        head = (held.day, held.job_id, seq, held.stage, held.model, 1, "ab", 0, True, new_id(), "decided", reading)
-        tail = (
-            None,
-            "0",
-            '"A"',
-            "stop",
-            tokens,
-            0,
-            1,
-            '{"A": -0.1, "B": -2.3}',
-            "{}",
-            None,
-            "2026-01-01 00:00+00",
-            1.0,
-            None,
-        )
-        batch.traces.append(head + tail)
-        batch.opinions.append((held.job_id, seq, held.model, "{}"))
-        batch.verdicts.append((held.job_id, seq, "succeeded", "A", 0.9, None, None, None, 1, tokens, 0, 1))
-    return batch
 
 
 def test_a_chunk_goes_to_one_worker_and_the_job_starts(engine: Engine) -> None:
@@ -237,7 +197,7 @@ def test_the_final_status_follows_the_items(engine: Engine, failed: int, expecte
     held = taken(engine, a_worker(engine))
     batch = heard(held, range(3))
     batch.verdicts = [
-        (*row[:2], "failed", None, None, None, "unparseable", "no verdict", *row[8:]) if row[1] < failed else row
+        (*row[:2], "failed", *[None] * 6, "unparseable", "no verdict", *row[11:]) if row[1] < failed else row
         for row in batch.verdicts
     ]
     Recorder(engine, held, URL).end(batch)

@@ -43,8 +43,8 @@ def refused(sent: bytes) -> list[tuple[str, str]]:
 
 def test_the_least_that_a_job_says() -> None:
     job = read_job(body(), FLEET)
-    assert (job.judge, job.name, job.metadata, job.callback, job.priority, job.deadline) == (
-        "reasoning",
+    assert (job.judges, job.name, job.metadata, job.callback, job.priority, job.deadline) == (
+        ("reasoning",),
         None,
         "{}",
         None,
@@ -302,5 +302,5 @@ def test_any_json_is_a_job_or_is_refused(changes: dict[str, Any], options: dict[
         job, items = read_job_with_items(sent, FLEET)
     except (Invalid, NoItems):
         return
-    assert job.judge in FLEET.models
+    assert FLEET.models.keys() >= set(job.judges)
     assert list(items)

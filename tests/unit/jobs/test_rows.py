@@ -18,7 +18,10 @@ from services.judging.runtime import CallRefused, Completion
 from services.vocabulary import FinishReason, Order, Outcome, Priority, Stage, Winner
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
-HELD = Claim(new_id(), new_id(), Stage.HEAR, 0, 0, "tiny", 0, 1, 1, 0, Priority.STANDARD, date(2026, 11, 29), "{}")
+HELD = Claim(
+    *(new_id(), new_id(), Stage.HEAR, 0, 0, "tiny", 0, 1, 1, 0, Priority.STANDARD, date(2026, 11, 29), "{}"),
+    settles=True,
+)
 ANSWERED = Heard(Reading(Outcome.DECIDED, Winner.A, "label_logprobs"), 0.75)
 
 

@@ -1,0 +1,49 @@
+"""Workers that need no runtime: they claim chunks and write what a hearing would have made of them."""
+
+import json
+from collections.abc import Iterable
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from services.foundation.identifiers import new_id
+from services.jobs.claim import Claim, claim
+from services.jobs.lease import enrol
+from services.jobs.record import Batch
+from tests.factories import MODEL
+
+
+def a_worker(engine: Engine, model: str = MODEL, lease: float = 60.0) -> UUID:
+    """A worker with a lease of so many seconds."""
+    worker_id = new_id()
+    enrol(engine, worker_id, model, "host", 1, 4, lease)
+    return worker_id
+
+
+def taken(engine: Engine, worker_id: UUID, model: str = MODEL) -> Claim:
+    """The chunk that the worker gets."""
+    held = claim(engine, worker_id, model)
+    assert held is not None
+    return held
+
+
+def heard(held: Claim, seqs: Iterable[int], *, tokens: int = 10) -> Batch:
+    """What hearing the given items in one order would write."""
+    batch = Batch()
+    for seq in seqs:
+        batch.calls += 1
+        batch.prompt_tokens += tokens
+        batch.completion_tokens += 1
+        reading = json.dumps({"winner": "A"})
+        batch.traces.append(
+            (
+                *(held.day, held.job_id, seq, held.stage, held.model, 1),
+                *("ab", [0, 1], 0, True, new_id(), "decided", reading),
+                *(None, "0", '"A"', "stop", tokens, 0, 1, '{"A": -0.1, "B": -2.3}', "{}", None),
+                *("2026-01-01 00:00+00", 1.0, None),
+            )
+        )
+        batch.opinions.append((held.job_id, seq, held.model, "{}"))
+        if held.settles:
+            batch.verdicts.append((held.job_id, seq, "succeeded", "A", 0.9, *[None] * 6, 1, tokens, 0, 1))
+    return batch
