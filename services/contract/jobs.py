@@ -24,6 +24,9 @@ from services.vocabulary import Decide, JobKind, JobStatus, Mode, OnConflict, Or
 
 DEFAULT_DEADLINE = timedelta(days=7)
 LONGEST_DEADLINE = timedelta(days=30)
+MOST_CANDIDATES = 16
+MOST_JUDGES = 8
+LONGEST_PRINCIPLE = 16_384  # code points
 MOST_INLINE_ITEMS = 10_000
 MOST_UPLOADED_ITEMS = 1_000_000
 
@@ -31,6 +34,12 @@ MOST_UPLOADED_ITEMS = 1_000_000
 def _plain(text: str) -> str:
     if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("control characters and lone surrogates are not allowed")
+    return text
+
+
+def _prose(text: str) -> str:
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("NUL and lone surrogates are not allowed")
     return text
 
 
@@ -46,18 +55,39 @@ def _text(value: Any) -> Any:
     raise ValueError("must be a string")
 
 
-def _not_yet(value: Any) -> Any:
-    if value is None:
-        return value
-    raise ValueError("samples cannot stop early in this version: every sample is heard, and only null is accepted")
+def _unequal(judges: list[str]) -> list[str]:
+    if len(set(judges)) < len(judges):
+        raise ValueError("a judge stands twice in the panel")
+    return judges
+
+
+def _pairs(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Pairs of different candidates, each pair once, that tie all of 0 to the highest index together."""
+    if any(first == second for first, second in pairs):
+        raise ValueError("a candidate cannot be compared with itself")
+    if len({frozenset(pair) for pair in pairs}) < len(pairs):
+        raise ValueError("a pair stands twice")
+    reached, grown = {0}, True
+    while grown:
+        more = {index for pair in pairs if reached.intersection(pair) for index in pair} - reached
+        reached |= more
+        grown = bool(more)
+    if reached != set(range(1 + max(map(max, pairs)))):
+        raise ValueError("the pairs do not tie the candidates 0, 1, 2 ... together")
+    return pairs
 
 
 Name = Annotated[StrictStr, AfterValidator(_plain), Field(max_length=200)]
 Number = Annotated[float, BeforeValidator(_number)]
-NotYet = Annotated[None, BeforeValidator(_not_yet)]
+Index = Annotated[StrictInt, Field(ge=0, lt=MOST_CANDIDATES)]
+PairList = Annotated[list[tuple[Index, Index]], Field(min_length=1, max_length=120), AfterValidator(_pairs)]
+Pairs = Literal["all", "circular"] | PairList
 Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
 Instant = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
+Principle = Annotated[StrictStr, AfterValidator(_prose), Field(min_length=1, max_length=LONGEST_PRINCIPLE)]
 PriorityName = Literal["interactive", "standard", "bulk"]
+MarginName = Literal["blended", "nvidia"]
+PanelDecide = Literal["majority", "mean"]
 
 
 class Request(BaseModel):
@@ -85,8 +115,11 @@ class Comparison(Request):
 
     custom_id: str = Field(min_length=1, max_length=512, description="unique in the job")
     context: list[Message] = Field(min_length=1, description="alternates, starts and ends with `user`")
-    candidates: list[Candidate] = Field(min_length=2, max_length=2)
-    label: Literal["A", "B", "tie"] | None = Field(default=None, description="a human's answer, for the report")
+    candidates: list[Candidate] = Field(min_length=2, max_length=MOST_CANDIDATES)
+    label: Literal["A", "B", "tie"] | int | None = Field(
+        default=None,
+        description="a human's answer, for the report; of more than two candidates the best one's index, or \"tie\"",
+    )
     cluster: str | None = Field(default=None, description="items of a cluster are not independent of each other")
     metadata: dict[str, Any] | None = Field(default=None, description="kept and given back as sent")
 
@@ -100,19 +133,51 @@ class SamplingOptions(Request):
     max_tokens: Annotated[StrictInt, Field(ge=1, le=1_000_000)] | None = None
 
 
+class StopAt(Request):
+    """A sequential test's confidence: 1 less the chance to stop early for the side that is not preferred."""
+
+    confidence: Annotated[Number, Field(gt=0.5, lt=1)]
+
+
+class PanelOptions(Request):
+    """How several judges' opinions become one verdict."""
+
+    decide: PanelDecide | None = Field(default=None, description="default `majority`; `mean`: the mean of `p_a`")
+    weights: dict[str, Annotated[Number, Field(gt=0, le=1_000)]] | None = Field(
+        default=None, description="by judge; 1 for those not named"
+    )
+    tie_margin: Annotated[Number, Field(ge=0, lt=0.5)] | None = Field(default=None, description="default 0")
+
+
 class Options(Request):
     """How a job is heard. What is left out, or null, is the model's own default, else the one named here."""
 
     orders: Orders | None = Field(default=None, description="default `both`")
     samples: Annotated[StrictInt, Field(ge=1, le=16)] | None = Field(default=None, description="per order; default 1")
+    early_stop: Literal["never", "certain"] | StopAt | None = Field(
+        default=None,
+        description="when an item needs no more samples: `certain` (default), when none could change its winner; a "
+        "confidence, also when a sequential test finds the preferred side with it",
+    )
     mode: Mode | None = Field(default=None, description="default `reason`")
-    decide: Decide | None = Field(default=None, description="default `soft` in direct mode, `vote` else")
+    decide: Decide | None = Field(
+        default=None, description="default `soft` in direct mode, `scores` for families that give scores, else `vote`"
+    )
+    margin: MarginName | None = Field(
+        default=None, description="how two scores and a ranking become one number; default `blended`"
+    )
+    pairs: Pairs | None = Field(default=None, description="which of more than two candidates meet; default `all`")
+    principle: Principle | None = Field(
+        default=None, description="what to judge by, for judges that take a principle"
+    )
     forced_verdict: StrictBool | None = Field(default=None, description="default true")
-    early_stop: NotYet = Field(default=None, description="null alone: every sample is heard")
     on_conflict: OnConflict | None = Field(default=None, description="default `tie`")
-    tie_margin: Annotated[Number, Field(ge=0, lt=0.5)] | None = Field(default=None, description="default 0")
+    tie_margin: Annotated[Number, Field(ge=0)] | None = Field(
+        default=None, description="half the width of a tie: in `p_a`, or in score points where scores decide; default 0"
+    )
     reading: Literal["strict", "seed"] | None = Field(default=None, description="default `strict`")
     sampling: SamplingOptions | None = None
+    panel: PanelOptions | None = None
 
 
 class JobRequest(Request):
@@ -146,7 +211,9 @@ class JobRequest(Request):
     )
 
     kind: JobKind
-    judges: Annotated[list[StrictStr], Field(min_length=1, max_length=1)] = Field(description="one model of the fleet")
+    judges: Annotated[list[StrictStr], Field(min_length=1, max_length=MOST_JUDGES), AfterValidator(_unequal)] = Field(
+        description="models of the fleet; several are a panel"
+    )
     name: Name | None = None
     metadata: dict[str, Any] | None = Field(default=None, description="kept and given back as sent; at most 16 KiB")
     options: Options | None = None
@@ -172,26 +239,43 @@ class Sampling(BaseModel):
     max_tokens: int | None
 
 
-class JobSettings(BaseModel):
-    """The options of a job with every default resolved; what `job.settings` holds."""
+class JudgeSettings(BaseModel):
+    """How one judge hears a job: every option with its default resolved."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     orders: Orders
     samples: int
+    early_stop: Literal["never", "certain"] | StopAt
     mode: Mode
     decide: Decide
+    margin: MarginName
+    pairs: Pairs
+    principle: str | None
     forced_verdict: bool
-    early_stop: None = None
     on_conflict: OnConflict
     tie_margin: float
     reading: Literal["strict", "seed"]
     sampling: Sampling
 
-    @property
-    def calls_per_item(self) -> int:
-        """Calls of a hearing, follow-ups of one token not counted."""
-        return self.samples * (2 if self.orders is Orders.BOTH else 1)
+
+class PanelSettings(BaseModel):
+    """How the judges' opinions become a verdict, every default resolved."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    decide: PanelDecide
+    weights: dict[str, float]
+    tie_margin: float
+
+
+class JobSettings(BaseModel):
+    """The options of a job with every default resolved; what `job.settings` holds. `panel` is null for one judge."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    judges: dict[str, JudgeSettings]
+    panel: PanelSettings | None
 
 
 class Counts(BaseModel):
@@ -232,7 +316,8 @@ class Job(BaseModel):
     name: str | None
     judges: list[str]
     priority: PriorityName
-    options: JobSettings
+    options: dict[str, JudgeSettings] = Field(description="by judge, every default resolved")
+    panel: PanelSettings | None = Field(description="how several judges' opinions become one verdict")
     counts: Counts
     usage: TokenUsage
     progress: Progress

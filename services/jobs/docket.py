@@ -5,33 +5,39 @@ Guarantee: a chunk that is claimed again goes on exactly where its last flush le
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from services.jobs.claim import Docket
 from services.judging.heard import NO_ANSWER, Heard, unanswered
-from services.judging.hearing import CallKey, Hearing, HearingOptions
+from services.judging.hearing import CallKey, Comparison, Hearing, HearingOptions
 from services.judging.judge import Judge
-from services.judging.protocol import Message, Pair
+from services.judging.pairings import Pairs
+from services.judging.protocol import Message
 from services.judging.runtime import Completion
 from services.vocabulary import Decide, FinishReason, Mode, OnConflict, Orders, Outcome
 
 
 @dataclass(slots=True)
 class Case:
-    """One item being heard. `under_way` are the calls that were sent and not answered yet."""
+    """One item being heard. `closed`: its opinion has been formed."""
 
     seq: int
     hearing: Hearing
-    under_way: set[CallKey] = field(default_factory=set)
     closed: bool = False
 
 
 def hearing_options(settings: Mapping[str, Any]) -> HearingOptions:
-    """The part of a job's resolved settings that concerns hearings."""
+    """The part of a judge's resolved settings that concerns hearings."""
+    stop = settings["early_stop"]
+    pairs: Pairs = settings["pairs"]
     return HearingOptions(
         orders=Orders(settings["orders"]),
         samples=settings["samples"],
+        early_stop=stop["confidence"] if isinstance(stop, dict) else stop,
+        margin=settings["margin"],
+        pairs=pairs if isinstance(pairs, str) else tuple((first, second) for first, second in pairs),
+        principle=settings["principle"],
         mode=Mode(settings["mode"]),
         decide=Decide(settings["decide"]),
         forced_verdict=settings["forced_verdict"],
@@ -56,11 +62,10 @@ def open_cases(settings: Mapping[str, Any], judge: Judge, docket: Docket) -> lis
     return list(cases.values())
 
 
-def comparison(item: Mapping[str, Any]) -> Pair:
-    """An item's context and its two candidates, as given."""
-    first, second = item["candidates"]
+def comparison(item: Mapping[str, Any]) -> Comparison:
+    """An item's context and its candidates, as given."""
     context = tuple(Message(turn["role"], turn["content"]) for turn in item["context"])
-    return Pair(context, first["content"], second["content"])
+    return Comparison(context, tuple(candidate["content"] for candidate in item["candidates"]))
 
 
 def _replayed(hearing: Hearing, key: CallKey, row: Mapping[str, Any]) -> Heard:

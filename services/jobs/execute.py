@@ -7,7 +7,7 @@ loop.
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -26,7 +26,7 @@ from services.jobs.rows import opinion_row, trace_row, verdict_row
 from services.judging.heard import Heard, unanswered
 from services.judging.hearing import CallKey
 from services.judging.judge import Judge, Question, overridden
-from services.judging.opinion import verdict
+from services.judging.panel import single
 from services.judging.runtime import Call, CallRefused, Completion, RuntimeUnavailable
 from services.vocabulary import Outcome
 
@@ -75,7 +75,7 @@ class _Chunk:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._held = session.held
-        self._settings = json.loads(session.held.settings)
+        self._settings = json.loads(session.held.settings)["judges"][session.judge.name]
         self._sampling = overridden(session.judge.sampling, self._settings["sampling"])
         self._recorder = Recorder(session.engine, session.held, session.public_url)
         self._asked: dict[str, Asked] = {}
@@ -87,7 +87,7 @@ class _Chunk:
     def hear(self) -> RuntimeUnavailable | None:
         """See hear_chunk."""
         try:
-            self._ask(self._open())
+            self._ask([(case, key) for case in self._open() for key in case.hearing.open_calls()])
             while self._asked:
                 if self._session.interrupted():
                     self._hang_up()
@@ -124,62 +124,64 @@ class _Chunk:
     def _hang_up(self) -> None:
         self._session.carrier.hang_up(self._held.claim_id)
 
-    def _ask(self, cases: Iterable[Case]) -> None:
-        """Send every open call that is not under way: all first orders by shared prefix, then the second ones."""
-        wanted = [(case, key) for case in cases for key in case.hearing.open_calls() if key not in case.under_way]
+    def _ask(self, wanted: Sequence[tuple[Case, CallKey]]) -> None:
+        """Send calls: all first orders by shared prefix, then the second ones."""
         questions = self._session.judge.questions([(case.hearing, key) for case, key in wanted], self._sampling)
         calls: list[tuple[tuple[int, bool, str], Call]] = []
+        overflown: list[tuple[Case, CallKey]] = []
         for (case, key), question in zip(wanted, questions, strict=True):
             asked = Asked(case, key, question)
             if question.sampling is None:
-                self._take_down(asked, unanswered(Outcome.CONTEXT_OVERFLOW), None)
+                overflown += self._take_down(asked, unanswered(Outcome.CONTEXT_OVERFLOW), None)
                 continue
             rid = f"{self._held.claim_id}-{case.seq}-{key.number}"
             self._asked[rid] = asked
-            case.under_way.add(key)
             place = (key.sample, key.order.swapped, question.prompt.text)
             calls.append((place, Call(rid, question.prompt.ids, question.sampling, question.labels)))
         if calls:
             ordered = [call for _, call in sorted(calls, key=lambda entry: entry[0])]
             self._session.carrier.send(self._held.claim_id, self._held.priority, ordered, self._answers)
+        if overflown:
+            self._ask(overflown)
 
     def _listen(self) -> RuntimeUnavailable | None:
         """Take what answers there are, waiting a moment for the first. Returns why the runtime is away, if it is."""
-        going_on: list[Case] = []
+        opened: list[tuple[Case, CallKey]] = []
         away: RuntimeUnavailable | None = None
         try:
             answer = self._answers.get(timeout=FLUSH_EVERY)
             while True:
                 asked = self._asked.pop(answer.rid)
-                asked.case.under_way.discard(asked.key)
                 if isinstance(answer.came, Completion):
-                    self._take_down(asked, asked.case.hearing.read(asked.key, answer.came), answer)
+                    opened += self._take_down(asked, asked.case.hearing.read(asked.key, answer.came), answer)
                 elif isinstance(answer.came, CallRefused):
-                    self._take_down(asked, unanswered(Outcome.FAILED), answer)
+                    opened += self._take_down(asked, unanswered(Outcome.FAILED), answer)
                 elif isinstance(answer.came, RuntimeUnavailable):
                     away = answer.came  # not heard, and so asked again; what else has come is kept
                 else:
                     raise answer.came
-                if not asked.case.closed:
-                    going_on.append(asked.case)
                 if len(self._batch.traces) >= FLUSH_CALLS:
                     break
                 answer = self._answers.get_nowait()
         except Empty:
             pass
-        if going_on and away is None:
-            self._ask(going_on)
+        if opened and away is None:
+            self._ask(opened)
         return away
 
-    def _take_down(self, asked: Asked, heard: Heard, answer: Answer | None) -> None:
-        """Add one heard call to the batch, and the item's opinion and verdict when it was the last."""
+    def _take_down(self, asked: Asked, heard: Heard, answer: Answer | None) -> list[tuple[Case, CallKey]]:
+        """Add one heard call to the batch, and the item's opinion and verdict when it was the last.
+
+        Returns the calls that it opened.
+        """
         case = asked.case
-        case.hearing.record(asked.key, heard)
+        opened = case.hearing.record(asked.key, heard)
         self._batch.traces.append(
             trace_row(
                 self._held,
                 case.seq,
                 asked.key,
+                case.hearing.seating(asked.key),
                 asked.question,
                 self._sampling,
                 heard,
@@ -194,6 +196,7 @@ class _Chunk:
             self._batch.cached_tokens += heard.cached_tokens or 0
             self._batch.completion_tokens += heard.completion_tokens or 0
         self._close_if_ended(case)
+        return [(case, key) for key in opened]
 
     def _close_if_ended(self, case: Case) -> None:
         if case.closed or not case.hearing.ended:
@@ -202,7 +205,7 @@ class _Chunk:
         opinion = case.hearing.opinion()
         self._batch.opinions.append(opinion_row(self._held, case.seq, opinion))
         if self._held.settles:
-            self._batch.verdicts.append(verdict_row(self._held, case.seq, verdict([opinion])))
+            self._batch.verdicts.append(verdict_row(self._held.job_id, case.seq, single(opinion)))
 
     def _flush_if_due(self) -> None:
         full = len(self._batch.traces) >= FLUSH_CALLS

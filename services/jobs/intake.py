@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
+from services.contract.jobs import MOST_CANDIDATES
 from services.foundation.errors import Fault
 from services.foundation.jsontext import literal
 from services.jobs.strictjson import DEEPEST, JsonError, StrictReader, pointer_to, too_deep
 
 LONGEST_ITEM = 1 << 20  # bytes of its JSON text
 LONGEST_ID = 512  # code points
-MOST_CANDIDATES = 16
-MOST_HEARD = 2  # the candidates that a judge of today compares at once
 LABELS = frozenset({"A", "B", "tie"})
 
 REQUIRED = ("custom_id", "context", "candidates")
@@ -34,7 +33,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 class Item(NamedTuple):
-    """One accepted item, as it is stored.
+    """One accepted item, as it is stored, and how many candidates it has.
 
     `place` is its line (from 1) in an upload, its index in a body. `custom_id` is a JSON string literal,
     `custom_id_hash` the 32 hexadecimal digits of a BLAKE2b of the string, `input` the item's JSON text as sent,
@@ -46,6 +45,7 @@ class Item(NamedTuple):
     custom_id_hash: str
     input: str
     facets: str
+    candidates: int
 
 
 class Items(Protocol):
@@ -71,10 +71,13 @@ class _Wrong(Exception):
 
 
 class ItemReader:
-    """Reads items of comparisons with at most `most_candidates` candidates. One reader serves one thread."""
+    """Reads items of comparisons. `candidates`: how many each has to have, None for any.
 
-    def __init__(self, most_candidates: int = MOST_CANDIDATES) -> None:
-        self._most = most_candidates
+    One reader serves one thread.
+    """
+
+    def __init__(self, candidates: int | None = None) -> None:
+        self._candidates = candidates
         self._json = StrictReader()
 
     def line(self, number: int, raw: bytes) -> Item | Fault:
@@ -116,8 +119,7 @@ class ItemReader:
         _check_context(value["context"])
         systems = self._systems(value["candidates"])
         label, cluster, metadata = value.get("label"), value.get("cluster"), value.get("metadata")
-        if label is not None and (type(label) is not str or label not in LABELS):
-            raise _invalid('label is "A", "B", "tie" or null', "label")
+        _check_label(label, len(systems))
         if cluster is not None and type(cluster) is not str:
             raise _invalid("cluster is a string", "cluster")
         if metadata is not None and type(metadata) is not dict:
@@ -125,8 +127,9 @@ class ItemReader:
         if metadata and too_deep(metadata, DEEPEST - 1):
             raise _invalid(NESTED, "metadata")
         shown = ",".join(map(_literal, systems))
-        facets = f'{{"label":{_literal(label)},"cluster":{_literal(cluster)},"systems":[{shown}]}}'
-        return Item(place, literal(custom_id), custom_id_hash(custom_id), text, facets)
+        labelled = str(label) if type(label) is int else _literal(label)
+        facets = f'{{"label":{labelled},"cluster":{_literal(cluster)},"systems":[{shown}]}}'
+        return Item(place, literal(custom_id), custom_id_hash(custom_id), text, facets, len(systems))
 
     def _systems(self, candidates: Any) -> list[str | None]:
         """The system of each candidate, where it has one."""
@@ -134,8 +137,8 @@ class ItemReader:
             raise _invalid("candidates is a list", "candidates")
         if not 2 <= len(candidates) <= MOST_CANDIDATES:
             raise _invalid(f"an item has 2 to {MOST_CANDIDATES} candidates", "candidates")
-        if len(candidates) > self._most:
-            raise _invalid(f"more than {self._most} candidates cannot be judged yet", "candidates")
+        if self._candidates is not None and len(candidates) != self._candidates:
+            raise _invalid(misfit(self._candidates), "candidates")
         systems: list[str | None] = []
         for index, candidate in enumerate(candidates):
             if type(candidate) is not dict:
@@ -187,6 +190,17 @@ class Inline:
 
     read: Sequence[Item | Fault]
 
+    def having(self, candidates: int) -> "Inline":
+        """The same items; those that have not so many candidates are at fault."""
+        return Inline(
+            [
+                Fault("invalid_value", pointer_to("items", item.place, "candidates"), misfit(candidates))
+                if isinstance(item, Item) and item.candidates != candidates
+                else item
+                for item in self.read
+            ]
+        )
+
     def __iter__(self) -> Iterator[Item | Fault]:
         return iter(self.read)
 
@@ -198,6 +212,20 @@ class Inline:
 def custom_id_hash(custom_id: str) -> str:
     """What tells custom ids apart in the database: 32 hexadecimal digits, a UUID's form. Any string has one."""
     return blake2b(custom_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def misfit(candidates: int) -> str:
+    """What is wrong with an item that has not so many candidates."""
+    return f"the job's pairs compare {candidates} candidates"
+
+
+def _check_label(label: Any, candidates: int) -> None:
+    if label is None or (type(label) is str and label in (LABELS if candidates == 2 else {"tie"})):
+        return
+    if candidates == 2:
+        raise _invalid('label is "A", "B", "tie" or null', "label")
+    if type(label) is not int or not 0 <= label < candidates:
+        raise _invalid('label is the index of a candidate, "tie" or null', "label")
 
 
 def _check_context(context: Any) -> None:

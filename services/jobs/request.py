@@ -4,21 +4,35 @@ Guarantee: nothing is guessed. A body that is not JSON is Malformed; every other
 Metadata and items are kept as the very text that was sent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from services.contract.jobs import MOST_INLINE_ITEMS, JobRequest, JobSettings, Options, Sampling, SamplingOptions
+from services.contract.jobs import (
+    MOST_INLINE_ITEMS,
+    JobRequest,
+    JobSettings,
+    JudgeSettings,
+    Options,
+    PanelOptions,
+    PanelSettings,
+    Sampling,
+    SamplingOptions,
+)
 from services.foundation.errors import Fault, Invalid, Malformed, Misconfigured, NoItems
 from services.foundation.fleet import Fleet, FleetModel
 from services.foundation.jsontext import escaped
-from services.jobs.intake import MOST_HEARD, NESTED, Inline, Item, ItemReader
+from services.jobs.intake import NESTED, Inline, Item, ItemReader
 from services.jobs.strictjson import DEEPEST, JsonError, StrictReader, blank_end, pointer_to, too_deep
-from services.judging.registry import names as protocol_names
-from services.vocabulary import Decide, JobKind, Mode, OnConflict, Orders, Priority
+from services.judging.hearing import default_decide, ways_to_decide
+from services.judging.pairings import pairings
+from services.judging.protocol import JudgeProtocol
+from services.judging.registry import protocol
+from services.judging.weighing import Scales
+from services.vocabulary import JobKind, Mode, OnConflict, Orders, Priority
 
 LARGEST_METADATA = 16 << 10  # bytes of its JSON text
 MOST_FAULTS = 100  # that are listed; all are counted
@@ -27,10 +41,14 @@ CODES = {"extra_forbidden": "unknown_field", "missing": "missing_field"}
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job to submit, checked against the fleet. Without a `deadline` it gets the default one."""
+    """A job to submit, checked against the fleet. Without a `deadline` it gets the default one.
+
+    `slots`: how many candidates each judge is shown at once.
+    """
 
     kind: JobKind
     judges: tuple[str, ...]
+    slots: tuple[int, ...]
     settings: JobSettings
     name: str | None
     metadata: str
@@ -39,9 +57,23 @@ class Submission:
     deadline: datetime | None
 
     @property
-    def calls_per_item(self) -> int:
-        """Calls of one hearing, that of the judge with the most."""
-        return self.settings.calls_per_item
+    def candidates(self) -> int | None:
+        """How many candidates every item must have, where the job lists its pairs; else None."""
+        listed = next(iter(self.settings.judges.values())).pairs
+        return None if isinstance(listed, str) else 1 + max(map(max, listed))
+
+    def calls_per_item(self, candidates: int) -> int:
+        """Calls of one hearing of so many candidates, by the judge with the most; follow-ups are not counted."""
+        judges = zip(self.settings.judges.values(), self.slots, strict=True)
+        return max(_calls(settings, slots, candidates) for settings, slots in judges)
+
+
+def _calls(settings: JudgeSettings, slots: int, candidates: int) -> int:
+    if slots == 1:
+        return candidates * settings.samples
+    pairs = settings.pairs if isinstance(settings.pairs, str) else tuple(settings.pairs)
+    orders = 2 if settings.orders is Orders.BOTH else 1
+    return len(pairings(pairs, candidates)) * orders * settings.samples
 
 
 def read_job(body: bytes, fleet: Fleet) -> Submission:
@@ -63,7 +95,7 @@ def read_job_with_items(body: bytes, fleet: Fleet) -> tuple[Submission, Inline]:
     submission = _submission(members, fleet)
     if not items.read:
         raise NoItems("the job has no items")
-    return submission, items
+    return submission, items if submission.candidates is None else items.having(submission.candidates)
 
 
 def check_fleet(fleet: Fleet) -> None:
@@ -80,7 +112,7 @@ def default_mode(model: FleetModel) -> Mode:
     return Options.model_validate(model.options).mode or Mode.REASON
 
 
-def resolve(options: Options, model: FleetModel) -> JobSettings:
+def resolve(options: Options, model: FleetModel, family: JudgeProtocol) -> JudgeSettings:
     """Every option: the job's own, else the model's default, else the system's."""
     fallback = Options.model_validate(model.options)
 
@@ -92,16 +124,33 @@ def resolve(options: Options, model: FleetModel) -> JobSettings:
 
     sampling = {**model.sampling.model_dump(), **_given(fallback.sampling), **_given(options.sampling)}
     mode = pick("mode", Mode.REASON)
-    return JobSettings(
+    return JudgeSettings(
         orders=pick("orders", Orders.BOTH),
         samples=pick("samples", 1),
+        early_stop=pick("early_stop", "certain"),
         mode=mode,
-        decide=pick("decide", Decide.SOFT if mode is Mode.DIRECT else Decide.VOTE),
+        decide=pick("decide", default_decide(family, mode)),
+        margin=pick("margin", "blended"),
+        pairs=pick("pairs", "all"),
+        principle=pick("principle", None) if family.takes_principle else None,
         forced_verdict=pick("forced_verdict", True),
         on_conflict=pick("on_conflict", OnConflict.TIE),
         tie_margin=pick("tie_margin", 0.0),
         reading=pick("reading", "strict"),
         sampling=Sampling(**sampling),
+    )
+
+
+def resolve_panel(options: PanelOptions | None, judges: Sequence[str]) -> PanelSettings | None:
+    """How the judges' opinions become one verdict; None for a single judge."""
+    if len(judges) == 1:
+        return None
+    given = options or PanelOptions()
+    weights = given.weights or {}
+    return PanelSettings(
+        decide=given.decide or "majority",
+        weights={judge: weights.get(judge, 1.0) for judge in judges},
+        tie_margin=given.tie_margin or 0.0,
     )
 
 
@@ -138,7 +187,7 @@ class _Walk:
     def __init__(self, text: str) -> None:
         self._text = text
         self._json = StrictReader()
-        self._reader = ItemReader(MOST_HEARD)
+        self._reader = ItemReader()
         self._at = 0
 
     def members(self) -> tuple[dict[str, _Member], Inline | None]:
@@ -214,28 +263,31 @@ def _submission(members: Mapping[str, _Member], fleet: Fleet) -> Submission:
         request = JobRequest.model_validate({key: member.value for key, member in members.items()})
     except ValidationError as error:
         raise Invalid("the job cannot be accepted", _faults(error), error.error_count()) from None
+    options = request.options or Options()
     faults: list[Fault] = []
-    judge = request.judges[0]
-    model = fleet.models.get(judge)
-    if model is None:
-        known = ", ".join(sorted(fleet.models))
-        faults.append(Fault("unknown_model", "/judges/0", f"the fleet has no such model; it has {known}"))
     metadata = members["metadata"].text if request.metadata is not None else "{}"
     if len(metadata.encode()) > LARGEST_METADATA:
         faults.append(Fault("too_large", "/metadata", f"metadata is larger than {LARGEST_METADATA} bytes"))
     elif too_deep(request.metadata, DEEPEST - 1):
         faults.append(Fault("invalid_value", "/metadata", NESTED))
-    settings = None
-    if model is not None:
-        settings = resolve(request.options or Options(), model)
-        faults += _contradictions(settings, model)
-    if faults or settings is None:
+    families: dict[str, JudgeProtocol] = {}
+    for place, judge in enumerate(request.judges):
+        try:
+            families[judge] = _family(fleet, judge)
+        except Misconfigured as error:
+            faults.append(Fault("unknown_model", pointer_to("judges", place), error.message))
+    settings = {judge: resolve(options, fleet.models[judge], family) for judge, family in families.items()}
+    for judge, family in families.items():
+        faults += _contradictions(judge, settings[judge], family)
+    faults += _panel_contradictions(options, request.judges, families)
+    if faults:
         raise Invalid("the job cannot be accepted", faults)
     callback = request.callback
     return Submission(
         kind=request.kind,
-        judges=(judge,),
-        settings=settings,
+        judges=tuple(request.judges),
+        slots=tuple(family.slots for family in families.values()),
+        settings=JobSettings(judges=settings, panel=resolve_panel(options.panel, request.judges)),
         name=request.name,
         metadata=metadata,
         callback=escaped(callback.model_dump(mode="json")) if callback else None,
@@ -244,14 +296,42 @@ def _submission(members: Mapping[str, _Member], fleet: Fleet) -> Submission:
     )
 
 
-def _contradictions(settings: JobSettings, model: FleetModel) -> list[Fault]:
+def _family(fleet: Fleet, judge: str) -> JudgeProtocol:
+    """The family of a judge. Raises Misconfigured: the fleet has no such model, or it cannot be asked."""
+    model = fleet.models.get(judge)
+    if model is None:
+        raise Misconfigured(f"the fleet has no such model; it has {', '.join(sorted(fleet.models))}")
+    return protocol(model.protocol, model.protocol_options)
+
+
+def _contradictions(judge: str, settings: JudgeSettings, family: JudgeProtocol) -> Iterator[Fault]:
     """What each option allows and this judge, or all of them together, do not."""
-    if model.protocol not in protocol_names():
-        return [Fault("unknown_model", "/judges/0", f"this version has no protocol {model.protocol} to ask it with")]
-    if settings.mode is Mode.DIRECT and settings.samples > 1:
-        same = "direct mode draws nothing: every sample would be the same"
-        return [Fault("invalid_value", "/options/samples", same)]
-    return []
+
+    def fault(option: str, message: str) -> Fault:
+        return Fault("invalid_value", pointer_to("options", option), f"{judge}: {message}")
+
+    if settings.mode is Mode.DIRECT:
+        if family.verdict is None:
+            yield fault("mode", "its verdict cannot be forced, so it has no direct mode")
+            return
+        if settings.samples > 1:
+            yield fault("samples", "direct mode draws nothing: every sample would be the same")
+    if settings.decide not in (ways := ways_to_decide(family)):
+        yield fault("decide", f"it decides by {' or '.join(ways)}")
+    elif settings.tie_margin * Scales.of(family, settings.decide, settings.margin).unit >= 0.5:
+        yield fault("tie_margin", "with so wide a margin everything is a tie")
+
+
+def _panel_contradictions(
+    options: Options, judges: Sequence[str], families: Mapping[str, JudgeProtocol]
+) -> Iterator[Fault]:
+    if options.panel is not None and len(judges) == 1:
+        yield Fault("invalid_value", "/options/panel", "a panel has several judges")
+    for judge in (options.panel and options.panel.weights) or ():
+        if judge not in judges:
+            yield Fault("invalid_value", pointer_to("options", "panel", "weights", judge), "no judge of this job")
+    if options.principle is not None and not any(family.takes_principle for family in families.values()):
+        yield Fault("invalid_value", "/options/principle", "none of the judges takes a principle")
 
 
 def _faults(error: ValidationError) -> list[Fault]:

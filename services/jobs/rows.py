@@ -12,7 +12,9 @@ from services.jobs.claim import Claim
 from services.judging.heard import Heard
 from services.judging.hearing import CallKey
 from services.judging.judge import Question
-from services.judging.opinion import Opinion, Verdict
+from services.judging.opinion import Opinion
+from services.judging.pairings import Seating
+from services.judging.panel import Verdict
 from services.judging.runtime import CallRefused, Completion, Sampling
 from services.vocabulary import ItemStatus
 
@@ -21,6 +23,7 @@ def trace_row(
     held: Claim,
     seq: int,
     key: CallKey,
+    seating: Seating,
     question: Question,
     wanted: Sampling,
     heard: Heard,
@@ -43,13 +46,13 @@ def trace_row(
         held.stage,
         held.model,
         key.number,
-        key.order,
-        [1, 0] if key.order.swapped else [0, 1],
+        key.order if len(seating.candidates) > 1 else None,
+        list(seating.candidates),
         key.sample,
         key.forced,
         epoch_id,
         heard.outcome,
-        json.dumps(heard.reading.as_json() | {"p_first": heard.p_first}),
+        json.dumps(heard.reading.as_json() | {"p_first": heard.p_first, "expected": heard.expected}),
         escaped(text) if keep_prompt else None,
         hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         escaped(answered.text) if answered else None,
@@ -88,19 +91,19 @@ def opinion_row(held: Claim, seq: int, opinion: Opinion) -> tuple[Any, ...]:
     return (held.job_id, seq, opinion.judge, json.dumps(opinion.as_json()))
 
 
-def verdict_row(held: Claim, seq: int, reached: Verdict) -> tuple[Any, ...]:
-    """The panel's verdict on one item."""
-    opinions = reached.opinions
+def verdict_row(job_id: UUID, seq: int, reached: Verdict) -> tuple[Any, ...]:
+    """The panel's verdict on one item. Of more than two candidates the winner is an index, in digits."""
+    opinions, standing = reached.opinions, reached.standing
     return (
-        held.job_id,
+        job_id,
         seq,
         ItemStatus.FAILED if reached.error else ItemStatus.SUCCEEDED,
-        reached.winner,
+        reached.winner if standing is None else str(standing.winner),
         reached.p_a,
         reached.consistent,
-        None,
-        None,
-        None,
+        None if standing is None else json.dumps(standing.as_json()),
+        list(reached.missing) or None,
+        reached.disagreement,
         reached.error,
         reached.message,
         sum(opinion.calls for opinion in opinions),

@@ -1,9 +1,11 @@
 """`python -m services.judging`: ask and read as a protocol does, without a service.
 
 read --protocol NAME   NDJSON {"id", "completion", "finish_reason", "labels"?} on stdin, one reading a line on stdout
-ask --protocol NAME    NDJSON items {"context", "candidates"} on stdin, the messages that ask about each on stdout
+ask --protocol NAME    NDJSON items {"context", "candidates"} on stdin, the messages that ask about each on stdout:
+                       one line with the first two candidates, or for a pointwise family one for each candidate
 
-`labels` are for families that can be made with labels; the others keep their own. Exit status 2: a line or a name is
+--options JSON makes the family with these options, as a fleet file's `protocol_options` do. `labels` are for families
+that can be made with labels; the others keep their own. Exit status 2: a line or a name is
 wrong.
 """
 
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from services.foundation.errors import AssizesError
-from services.judging.protocol import Message, Pair
+from services.judging.protocol import Message, Showing
 from services.judging.registry import names, option_names, protocol
 from services.vocabulary import FinishReason
 
@@ -24,22 +26,27 @@ FIELDS = (
 )
 
 
-def read(name: str, line: dict[str, Any]) -> dict[str, Any]:
+def read(name: str, options: dict[str, Any], line: dict[str, Any]) -> Iterator[object]:
     """One completion, read. What a family has no notion of is null."""
     labels = {"labels": line["labels"]} if line.get("labels") and "labels" in option_names(name) else {}
-    reading = protocol(name, labels).read(line["completion"], FinishReason(line["finish_reason"])).as_json()
-    return {"id": line.get("id")} | {field: reading.get(field) for field in FIELDS}
+    family = protocol(name, options | labels)
+    reading = family.read(line["completion"], FinishReason(line["finish_reason"])).as_json()
+    reading |= {f"score_{slot}": score for slot, score in enumerate(reading["scores"], start=1)}
+    yield {"id": line.get("id")} | {field: reading.get(field) for field in FIELDS}
 
 
-def ask(name: str, line: dict[str, Any]) -> list[dict[str, str]]:
+def ask(name: str, options: dict[str, Any], line: dict[str, Any]) -> Iterator[object]:
     """One item's messages, with its first candidate in the first slot."""
+    family = protocol(name, options)
     context = tuple(Message(turn["role"], turn["content"]) for turn in line["context"])
-    first, second = (candidate["content"] for candidate in line["candidates"])
-    messages = protocol(name).messages(Pair(context, first, second))
-    return [{"role": message.role, "content": message.content} for message in messages]
+    texts = tuple(candidate["content"] for candidate in line["candidates"])
+    for slots in (texts[:2],) if family.slots == 2 else ((text,) for text in texts):
+        yield [
+            {"role": message.role, "content": message.content} for message in family.messages(Showing(context, slots))
+        ]
 
 
-COMMANDS: dict[str, Callable[[str, dict[str, Any]], object]] = {"read": read, "ask": ask}
+COMMANDS: dict[str, Callable[[str, dict[str, Any], dict[str, Any]], Iterator[object]]] = {"read": read, "ask": ask}
 
 
 def main() -> int:
@@ -47,15 +54,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m services.judging", description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--protocol", required=True, choices=names())
+    parser.add_argument("--options", type=json.loads, default={}, help="what to make the family with, as JSON")
     arguments = parser.parse_args()
     for number, line in _lines():
         try:
-            answer = COMMANDS[arguments.command](arguments.protocol, json.loads(line))
+            answers = list(COMMANDS[arguments.command](arguments.protocol, arguments.options, json.loads(line)))
         except (AssizesError, ValueError, KeyError, TypeError, AttributeError) as error:
             print(f"line {number}: {type(error).__name__}: {error}", file=sys.stderr)
             return 2
         # ASCII, so that NUL and lone surrogates pass as they came.
-        print(json.dumps(answer), flush=True)
+        for answer in answers:
+            print(json.dumps(answer), flush=True)
     return 0
 
 

@@ -5,12 +5,12 @@ but `latency_s`: a trace keeps the seconds that the worker waited, which take th
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from services.judging.protocol import JudgeProtocol, VerdictForm
-from services.judging.reading import Reading
+from services.judging.protocol import JudgeProtocol
+from services.judging.reading import Reading, VerdictForm
 from services.judging.runtime import Completion
 from services.vocabulary import FinishReason, Flag, Outcome, Winner
 
@@ -23,12 +23,15 @@ NO_ANSWER = frozenset({Outcome.CONTEXT_OVERFLOW, Outcome.ABORTED, Outcome.FAILED
 class Heard:
     """One answered call. Its reading stands in the shown frame: `A` is the first slot.
 
-    `p_first` is P(first) / (P(first) + P(second)) at the verdict token, at temperature 1; None where the answer was
-    read from text. `text` is what the judge wrote. Tokens and seconds are the runtime's own, None where it gave none.
+    `p_first` is how far the first slot is preferred at the verdict token, at temperature 1: P(first) / (P(first) +
+    P(second)), where a tie is a label P(first) + P(tie) / 2 over all three. `expected` is a pointwise judge's mean
+    grade there. Both are None where the answer was read from text. `text` is what the judge wrote. Tokens and seconds
+    are the runtime's own, None where it gave none.
     """
 
     reading: Reading
     p_first: float | None = None
+    expected: float | None = None
     text: str = ""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -41,9 +44,14 @@ class Heard:
         return self.reading.outcome
 
     @property
-    def winner(self) -> Winner | None:
-        """The slot that was preferred, None unless the outcome is `decided` or `tie`."""
-        return self.reading.winner
+    def answered(self) -> bool:
+        """True for an answer, a tie among them."""
+        return self.reading.answered
+
+    @property
+    def sure(self) -> bool:
+        """True where the answer's probability is known."""
+        return self.p_first is not None or self.expected is not None
 
     @property
     def sent(self) -> bool:
@@ -60,27 +68,36 @@ def hear_text(protocol: JudgeProtocol, completion: Completion, rule: ReadingRule
     if rule == "seed" and reading.seed_verdict and reading.outcome is not Outcome.ABORTED:
         span = reading.span if reading.winner is reading.seed_verdict else None
         reading = replace(reading, outcome=Outcome.DECIDED, winner=reading.seed_verdict, rule="seed_verdict", span=span)
-    return _heard(reading, None, completion)
+    return _heard(reading, completion)
 
 
 def hear_labels(form: VerdictForm, completion: Completion) -> Heard:
-    """A forced answer: one token out of two labels, read by their log-probabilities. Equal ones are a tie."""
-    p_first = _share(dict(completion.label_logprobs), form.labels)
+    """A forced answer: one token out of the form's labels, read by their log-probabilities.
+
+    The likeliest label is the answer. Of a pair, equal ones are a tie; of grades, the lowest of equal ones stands.
+    """
     forced = frozenset({Flag.FORCED})
     if completion.finish_reason is FinishReason.ABORT:
-        return _heard(Reading(Outcome.ABORTED, None, "aborted", forced), None, completion)
-    if p_first is None:
-        return _heard(Reading(Outcome.UNPARSEABLE, None, "no_label_logprobs", forced), None, completion)
-    if p_first == 0.5:
-        return _heard(Reading(Outcome.TIE, Winner.TIE, "label_logprobs", forced), p_first, completion)
-    winner = Winner.A if p_first > 0.5 else Winner.B
-    return _heard(Reading(Outcome.DECIDED, winner, "label_logprobs", forced), p_first, completion)
+        return _heard(Reading(Outcome.ABORTED, None, "aborted", forced), completion)
+    shares = _shares(dict(completion.label_logprobs), form.labels.names)
+    if shares is None:
+        return _heard(Reading(Outcome.UNPARSEABLE, None, "no_label_logprobs", forced), completion)
+    answers = {form.labels.match(name): share for name, share in shares.items()}
+    likeliest = [answer for answer, share in answers.items() if share == max(answers.values())]
+    if isinstance(likeliest[0], int):
+        expected = sum(grade * share for grade, share in answers.items() if isinstance(grade, int))
+        reading = Reading(Outcome.DECIDED, None, "label_logprobs", forced, scores=(likeliest[0],))
+        return _heard(reading, completion, expected=expected)
+    winner = likeliest[0] if len(likeliest) == 1 and isinstance(likeliest[0], Winner) else Winner.TIE
+    outcome = Outcome.TIE if winner is Winner.TIE else Outcome.DECIDED
+    p_first = answers[Winner.A] + answers.get(Winner.TIE, 0.0) / 2
+    return _heard(Reading(outcome, winner, "label_logprobs", forced), completion, p_first=p_first)
 
 
 def hear_probability(form: VerdictForm, completion: Completion) -> Heard:
-    """How sure a written verdict is: one token out of two labels, asked at the very place of the written one.
+    """How sure a written verdict is: one token out of the labels, asked at the very place of the written one.
 
-    Read as a forced answer is, and not flagged as one: the verdict stays the text's, this lends it its `p_first`.
+    Read as a forced answer is, and not flagged as one: the verdict stays the text's, this lends it its probability.
     """
     heard = hear_labels(form, completion)
     return replace(heard, reading=replace(heard.reading, rule="verdict_probability", flags=frozenset()))
@@ -96,20 +113,23 @@ def unanswered(outcome: Outcome) -> Heard:
     return Heard(Reading(outcome, None, outcome.value))
 
 
-def _share(logprobs: Mapping[str, float], labels: tuple[str, str]) -> float | None:
-    """The first label's share of both probabilities; None where they are not known or both zero."""
-    first, second = (logprobs.get(label, math.nan) for label in labels)
-    odds = first - second
-    if math.isnan(odds):
+def _shares(logprobs: Mapping[str, float], labels: Sequence[str]) -> dict[str, float] | None:
+    """The labels' probabilities among themselves; None where one is not known or all are zero."""
+    given = [logprobs.get(label, math.nan) for label in labels]
+    greatest = max(given)
+    if any(map(math.isnan, given)) or greatest == -math.inf:
         return None
-    # Only negative exponents: a large one would overflow.
-    return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
+    weights = [math.exp(logprob - greatest) for logprob in given]
+    return {label: weight / sum(weights) for label, weight in zip(labels, weights, strict=True)}
 
 
-def _heard(reading: Reading, p_first: float | None, completion: Completion) -> Heard:
+def _heard(
+    reading: Reading, completion: Completion, *, p_first: float | None = None, expected: float | None = None
+) -> Heard:
     return Heard(
         reading,
         p_first,
+        expected,
         completion.text,
         completion.prompt_tokens,
         completion.cached_tokens,

@@ -4,52 +4,86 @@ Guarantee: pure. What may be asked next follows from the options and from what w
 from stored traces goes on exactly where it stopped.
 """
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.judging.heard import Heard, ReadingRule, hear_labels, hear_probability, hear_text
-from services.judging.opinion import Opinion, weigh
-from services.judging.protocol import JudgeProtocol, Pair
-from services.judging.reading import LabelSet, before_label, unfinished
+from services.judging.opinion import Bench, Opinion, come_to, weigh
+from services.judging.pairings import Pairs, Seating, pairings, seatings
+from services.judging.protocol import JudgeProtocol, Message, Showing
+from services.judging.reading import before_label, unfinished
 from services.judging.runtime import Completion
+from services.judging.schedule import EarlyStop, Schedule
+from services.judging.weighing import Answer, Rule, Scales
 from services.vocabulary import Decide, Flag, Mode, OnConflict, Order, Orders, Outcome
+
+MOST_SAMPLES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An item as its caller gave it: a context and two or more candidates."""
+
+    context: tuple[Message, ...]
+    candidates: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HearingOptions:
-    """How a judge hears an item. `decide` None: `soft` in direct mode, `vote` when reasoning.
+    """How a judge hears an item. `decide` None: the family's own way (`default_decide`).
 
-    `samples` are calls for each order; direct mode draws nothing, so one is enough there. `tie_margin` is half the
-    width of the band around 1/2 in which `p_a` is a tie. `forced_verdict` follows a call without a verdict up with a
-    forced one. `decide` and `on_conflict` "soft" follow one with a verdict up, for its probability. `reading` "seed"
-    takes the loose rule published with the model. Raises ValueError outside the ranges.
+    `samples` are calls for each order (each candidate, where a pointwise judge grades them); direct mode draws nothing,
+    so one is enough there. `early_stop` spares the samples that are not needed. `tie_margin` is half the width of the
+    band in which there is a tie: around 1/2 in `p_a`, around 0 in score points where scores decide. `forced_verdict`
+    follows a call without a verdict up with a forced one. `decide` and `on_conflict` "soft" follow one with a verdict
+    up, for its probability. `reading` "seed" takes the loose rule published with the model. `margin` names how two
+    scores and a ranking become one number. Raises ValueError outside the ranges.
     """
 
     orders: Orders = Orders.BOTH
     samples: int = 1
+    early_stop: EarlyStop = "certain"
     mode: Mode = Mode.REASON
     decide: Decide | None = None
+    margin: str = "blended"
+    pairs: Pairs = "all"
     forced_verdict: bool = True
     on_conflict: OnConflict = OnConflict.TIE
     tie_margin: float = 0.0
     reading: ReadingRule = "strict"
+    principle: str | None = None
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ValueError("samples is at least 1")
-        if not 0 <= self.tie_margin <= 0.5:
-            raise ValueError("tie_margin is between 0 and 0.5")
+        if not 1 <= self.samples <= MOST_SAMPLES:
+            raise ValueError(f"samples is between 1 and {MOST_SAMPLES}")
+        if isinstance(self.early_stop, float) and not 0.5 < self.early_stop < 1:
+            raise ValueError("the confidence of early_stop is above 1/2 and below 1")
+        if self.tie_margin < 0:
+            raise ValueError("tie_margin is not negative")
+
+
+def ways_to_decide(protocol: JudgeProtocol) -> tuple[Decide, ...]:
+    """How a family's answers can decide, its own way when reasoning first."""
+    soft = () if protocol.verdict is None else (Decide.SOFT,)
+    if protocol.slots == 1:
+        return (Decide.SCORES, *soft)
+    return (Decide.VOTE, *soft) if protocol.grades is None else (Decide.SCORES, Decide.VOTE, *soft)
+
+
+def default_decide(protocol: JudgeProtocol, mode: Mode) -> Decide:
+    """How a family decides when nothing else is said: by probabilities in direct mode."""
+    return Decide.SOFT if mode is Mode.DIRECT else ways_to_decide(protocol)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
     """The place of a call in its hearing. `forced`: one token out of the labels, after what was written before.
 
-    When reasoning, that is a follow-up: of a text without a verdict, to force one; of a text with one, for its
-    probability.
+    `match` numbers the pair, for a pointwise judge the candidate. When reasoning, a forced call is a follow-up: of a
+    text without a verdict, to force one; of a text with one, for its probability.
     """
 
+    match: int
     order: Order
     sample: int
     forced: bool
@@ -57,46 +91,84 @@ class CallKey:
     @property
     def number(self) -> int:
         """Unique and stable within item and judge; a follow-up comes right after the call that it follows."""
-        return self.sample * 4 + self.order.swapped * 2 + self.forced
+        return (self.match * MOST_SAMPLES + self.sample) * 4 + self.order.swapped * 2 + self.forced
 
     @classmethod
     def from_number(cls, number: int) -> "CallKey":
         """The key that has this number."""
-        return cls(Order.BA if number & 2 else Order.AB, number // 4, bool(number & 1))
+        match, sample = divmod(number // 4, MOST_SAMPLES)
+        return cls(match, Order.BA if number & 2 else Order.AB, sample, bool(number & 1))
+
+    @property
+    def first(self) -> "CallKey":
+        """The call of this sample that a follow-up follows."""
+        return CallKey(self.match, self.order, self.sample, forced=False)
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A pair, or a candidate graded alone, while it is heard. `seats` by the side of the pair that sits first."""
+
+    seats: dict[Order, Seating]
+    schedule: Schedule
+    asked: int = 0  # of the schedule's places
+    unheard: int = 0  # of those, the samples whose calls have not all been heard
+    calls: dict[tuple[Order, int], list[Heard]] = field(default_factory=dict)
+
+    def key(self, order: Order, sample: int, *, forced: bool) -> CallKey:
+        seat = self.seats[order]
+        return CallKey(seat.match, seat.order, sample, forced)
 
 
 class Hearing:
     """One judge, one item.
 
-    Ask the calls of `open_calls` in any order, `read` and `record` their answers, until it has `ended`. Stored traces
-    are recorded by ascending call number.
+    Ask `open_calls` in any order, `read` and `record` their answers: `record` tells what may be asked on top of them,
+    until the hearing has `ended`. Stored traces are recorded by ascending call number.
     """
 
-    def __init__(self, judge: str, item: str, pair: Pair, protocol: JudgeProtocol, options: HearingOptions) -> None:
-        """`pair` stands as the item gives it; `item` is the item's own id, which draws the order when it is random.
+    def __init__(
+        self, judge: str, item: str, comparison: Comparison, protocol: JudgeProtocol, options: HearingOptions
+    ) -> None:
+        """`item` is the item's own id, which draws the order when it is random.
 
-        Raises ValueError for direct mode with a protocol whose verdict cannot be forced.
+        Raises ValueError for what the family cannot do: direct mode without a verdict to force, a way to decide.
         """
         if options.mode is Mode.DIRECT and protocol.verdict is None:
             raise ValueError(f"the protocol {protocol.name} has no direct mode: its verdict cannot be forced")
+        decide = options.decide or default_decide(protocol, options.mode)
+        if decide not in ways_to_decide(protocol):
+            raise ValueError(f"the protocol {protocol.name} cannot decide by {decide}")
         self._judge = judge
-        self._pair = pair
+        self._comparison = comparison
         self._protocol = protocol
         self._options = options
-        self._heard: dict[CallKey, Heard] = {}
-        self.orders = _orders(options.orders, item)
-        self._decide = options.decide or (Decide.SOFT if options.mode is Mode.DIRECT else Decide.VOTE)
-        may_conflict = len(self.orders) > 1
-        self._soft = self._decide is Decide.SOFT or (may_conflict and options.on_conflict is OnConflict.SOFT)
+        self._scales = Scales.of(protocol, decide, options.margin)
+        self._rule = Rule(self._scales, options.on_conflict, options.tie_margin * self._scales.unit)
+        self._trials = list(self._seated(item))
+        self._trial_of = {
+            (seat.match, seat.order): (trial, side) for trial in self._trials for side, seat in trial.seats.items()
+        }
+        conflicts = decide is Decide.VOTE and len(self._trials[0].seats) > 1
+        self._soft = decide is Decide.SOFT or (conflicts and options.on_conflict is OnConflict.SOFT)
+        self._open: dict[CallKey, None] = {}
+        for trial in self._trials:
+            self._grant(trial)
 
-    def pair(self, order: Order) -> Pair:
-        """The two candidates as this order shows them."""
-        given = self._pair
-        return Pair(given.context, given.second, given.first) if order.swapped else given
+    def showing(self, key: CallKey) -> Showing:
+        """What this call shows the judge."""
+        candidates = self.seating(key).candidates
+        texts = tuple(self._comparison.candidates[index] for index in candidates)
+        return Showing(self._comparison.context, texts, self._options.principle)
+
+    def seating(self, key: CallKey) -> Seating:
+        """Which candidates this call shows."""
+        trial, side = self._trial_of[key.match, key.order]
+        return trial.seats[side]
 
     def open_calls(self) -> list[CallKey]:
-        """The calls that may be under way now: all that are due and not yet heard, one order's before the other's."""
-        return [key for key in self._due() if key not in self._heard]
+        """The calls that may be under way now: all that are due and not yet heard."""
+        return list(self._open)
 
     def written_before(self, key: CallKey) -> str:
         """What stands between the prompt and the label of a forced call, the verdict's opening at its end.
@@ -106,12 +178,12 @@ class Hearing:
         assert key.forced
         form = self._protocol.verdict
         assert form is not None
-        labels, followed = LabelSet(*form.labels), self._followed(key)
-        if followed is not None and followed.winner:
+        followed = self._followed(key)
+        if followed is not None and followed.answered:
             assert followed.reading.span is not None
-            return before_label(followed.text, followed.reading.span, labels)
+            return before_label(followed.text, followed.reading.span, form.labels)
         text = "" if followed is None else followed.text
-        return unfinished(text, labels, thinks=self._protocol.thinks) + form.opening
+        return unfinished(text, form, thinks=self._protocol.thinks) + form.opening
 
     def read(self, key: CallKey, completion: Completion) -> Heard:
         """What this call's answer says."""
@@ -119,75 +191,86 @@ class Hearing:
             return hear_text(self._protocol, completion, self._options.reading)
         assert self._protocol.verdict is not None
         followed = self._followed(key)
-        hear = hear_probability if followed is not None and followed.winner else hear_labels
+        hear = hear_probability if followed is not None and followed.answered else hear_labels
         return hear(self._protocol.verdict, completion)
 
-    def record(self, key: CallKey, heard: Heard) -> None:
-        """Take down one answered call. Raises ValueError unless it is open."""
-        if key not in self.open_calls():
+    def record(self, key: CallKey, heard: Heard) -> list[CallKey]:
+        """Take down one answered call; returns the calls that are open since. Raises ValueError unless it is open."""
+        if key not in self._open:
             raise ValueError(f"{key} is not open in this hearing")
-        self._heard[key] = heard
+        del self._open[key]
+        trial, side = self._trial_of[key.match, key.order]
+        trial.calls.setdefault((side, key.sample), []).append(heard)
+        if not key.forced and self._is_followed_up(heard):
+            return self._opened([trial.key(side, key.sample, forced=True)])
+        trial.unheard -= 1
+        return [] if trial.unheard else self._grant(trial)
 
     @property
     def ended(self) -> bool:
         """True when nothing is left to ask."""
-        return not self.open_calls()
+        return not self._open
+
+    def abandon(self) -> None:
+        """Ask nothing more: the opinion rests on what was heard."""
+        self._open.clear()
 
     def opinion(self) -> Opinion:
         """What the hearing came to. Raises ValueError before its end."""
         if not self.ended:
             raise ValueError("the hearing has not ended")
-        options = self._options
-        return weigh(
-            self._judge,
-            {
-                order: [list(self._calls_of(order, sample)) for sample in range(options.samples)]
-                for order in self.orders
-            },
-            decide=self._decide,
-            on_conflict=options.on_conflict,
-            tie_margin=options.tie_margin,
-            flags=self._suspicion(),
-        )
+        benches = [Bench(trial.seats, trial.calls, trial.schedule.stopped) for trial in self._trials]
+        return weigh(self._judge, len(self._comparison.candidates), benches, self._rule, self._suspicion())
 
-    def _due(self) -> Iterator[CallKey]:
+    def _seated(self, item: str) -> Iterator[_Trial]:
+        options, candidates = self._options, len(self._comparison.candidates)
+
+        def trial(seats: dict[Order, Seating], early_stop: EarlyStop) -> _Trial:
+            return _Trial(seats, Schedule(tuple(seats), options.samples, self._rule, early_stop))
+
+        if self._protocol.slots == 2:
+            for pair in seatings(pairings(options.pairs, candidates), options.orders, item):
+                yield trial({seat.order: seat for seat in pair}, options.early_stop)
+            return
+        alone = [Seating(index, Order.AB, (index,)) for index in range(candidates)]
+        if candidates == 2:
+            yield trial({Order.AB: alone[0], Order.BA: alone[1]}, options.early_stop)
+            return
+        for seat in alone:  # each grade counts in many pairs
+            yield trial({Order.AB: seat}, "never")
+
+    def _grant(self, trial: _Trial) -> list[CallKey]:
+        """Open the samples that the schedule wants next."""
+        schedule = trial.schedule
+        if trial.asked:
+            schedule.advance([self._answer(trial, *place) for place in schedule.places[: trial.asked]])
+        fresh = schedule.places[trial.asked : schedule.granted]
+        trial.asked, trial.unheard = schedule.granted, len(fresh)
         direct = self._options.mode is Mode.DIRECT
-        for order in self.orders:
-            for sample in range(self._options.samples):
-                first = CallKey(order, sample, forced=direct)
-                yield first
-                if not direct and self._is_followed_up(self._heard.get(first)):
-                    yield CallKey(order, sample, forced=True)
+        return self._opened([trial.key(order, sample, forced=direct) for order, sample in fresh])
 
-    def _is_followed_up(self, heard: Heard | None) -> bool:
-        if heard is None or self._protocol.verdict is None:
+    def _opened(self, keys: list[CallKey]) -> list[CallKey]:
+        self._open |= dict.fromkeys(keys)
+        return keys
+
+    def _answer(self, trial: _Trial, order: Order, sample: int) -> Answer | None:
+        heard = come_to(trial.calls[order, sample])
+        return self._scales.answer(heard, swapped=order.swapped) if heard.answered else None
+
+    def _is_followed_up(self, heard: Heard) -> bool:
+        if self._protocol.verdict is None:
             return False
-        if heard.outcome is Outcome.DECIDED:
+        if heard.answered:
             return self._soft and heard.reading.span is not None
         return self._options.forced_verdict and heard.outcome in (Outcome.TRUNCATED, Outcome.UNPARSEABLE)
 
     def _followed(self, key: CallKey) -> Heard | None:
         """The call that a forced one follows; None in direct mode, where it follows none."""
-        return self._heard.get(CallKey(key.order, key.sample, forced=False))
-
-    def _calls_of(self, order: Order, sample: int) -> Iterator[Heard]:
-        for forced in (False, True):
-            heard = self._heard.get(CallKey(order, sample, forced))
-            if heard is not None:
-                yield heard
+        trial, side = self._trial_of[key.match, key.order]
+        calls = trial.calls.get((side, key.sample))
+        return calls[0] if calls and self._options.mode is not Mode.DIRECT else None
 
     def _suspicion(self) -> frozenset[Flag]:
-        suspected = self._protocol.injection_suspected(self._pair)
+        shown = Showing(self._comparison.context, self._comparison.candidates)
+        suspected = self._protocol.injection_suspected(shown)
         return frozenset({Flag.INJECTION_SUSPECTED}) if suspected else frozenset()
-
-
-def _orders(orders: Orders, item: str) -> tuple[Order, ...]:
-    match orders:
-        case Orders.BOTH:
-            return Order.AB, Order.BA
-        case Orders.GIVEN:
-            return (Order.AB,)
-        case Orders.RANDOM:
-            # A digest, because `hash` differs between processes.
-            digest = hashlib.sha256(item.encode("utf-8", "surrogatepass")).digest()
-            return (Order.BA,) if digest[0] & 1 else (Order.AB,)

@@ -7,7 +7,7 @@ Guarantee: suspicion only, in linear time. Nothing is removed or refused: the pr
 import re
 from collections.abc import Iterable
 
-from services.judging.protocol import Pair
+from services.judging.protocol import Showing
 
 # Sources: the added tokens of Qwen 2.5 and 3, ChatML as OpenAI published it, and Llama 3 (3.1 and 3.2 included).
 _PIPED = (
@@ -21,18 +21,19 @@ _CONTROL_TOKENS = (
     r"<\|(?:" + "|".join(_PIPED) + r"|fim_[a-z]+|reserved_special_token_\d+)\|>"
     r"|</?(?:think|tool_call|tool_response)>"
 )
-# The attributes stop at the next angle bracket: a run of unfinished tags is scanned once, not once a tag.
-_TAGS = r"</?(?:user|assistant|verdict)(?:[\s/][^<>]*)?>"
 
 
 class Detector:
     """Looks for a family's own markers, the tags of turns and verdicts, and control tokens."""
 
-    def __init__(self, markers: Iterable[str]) -> None:
-        imitations = "|".join([*map(re.escape, sorted(markers)), _TAGS])
+    def __init__(self, markers: Iterable[str], tag: str = "verdict") -> None:
+        """`tag` is the one that the family's verdicts stand in."""
+        # The attributes stop at the next angle bracket: a run of unfinished tags is scanned once, not once a tag.
+        tags = rf"</?(?:user|assistant|{re.escape(tag)})(?:[\s/][^<>]*)?>"
+        imitations = "|".join([*map(re.escape, sorted(markers)), tags])
         self._pattern = re.compile(f"(?i:{imitations})|{_CONTROL_TOKENS}")
 
-    def suspects(self, pair: Pair) -> bool:
+    def suspects(self, showing: Showing) -> bool:
         """True when the context or a candidate holds any of them; markers and tags in any case."""
-        texts = (*(turn.content for turn in pair.context), pair.first, pair.second)
+        texts = (*(turn.content for turn in showing.context), *showing.slots)
         return any(self._pattern.search(text) for text in texts)

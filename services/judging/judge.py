@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import TemplateError
+
 from services.foundation.fleet import FleetModel
 from services.judging.hearing import CallKey, Hearing
-from services.judging.prompt import Opening, Prompt, Renderer
-from services.judging.protocol import JudgeProtocol, VerdictForm
-from services.judging.reading import LabelSet, unfinished
+from services.judging.prompt import Opening, Prompt, Renderer, UnsupportedTokenizer
+from services.judging.protocol import JudgeProtocol, Message, Showing
+from services.judging.reading import VerdictForm, unfinished
 from services.judging.registry import protocol
 from services.judging.runtime import Label, Sampling
 
@@ -57,6 +59,7 @@ class Judge:
         """
         family = protocol(model.protocol, model.protocol_options)
         renderer = Renderer(tokenizer, vocabulary_size)
+        _prove(renderer, family)
         reserve = _reserve(renderer, family.verdict) if family.verdict is not None else 0
         sampling = overridden(family.sampling, model.sampling.model_dump())
         return cls(model.name, family, renderer, sampling, model.context_length, reserve)
@@ -67,7 +70,7 @@ class Judge:
 
     def questions(self, calls: Sequence[tuple[Hearing, CallKey]], sampling: Sampling) -> list[Question]:
         """The given calls of any hearings, in tokens, in the same order."""
-        messages = [self.protocol.messages(hearing.pair(key.order)) for hearing, key in calls]
+        messages = [self.protocol.messages(hearing.showing(key)) for hearing, key in calls]
         prompts = self.renderer.render_many(messages)
         openings: dict[str, Opening] = {}  # in direct mode all calls have the same one
         questions = []
@@ -89,7 +92,7 @@ class Judge:
 
     def _opening(self, written: str) -> Opening:
         assert self.protocol.verdict is not None
-        return self.renderer.opening(written, self.protocol.verdict.labels)
+        return self.renderer.opening(written, self.protocol.verdict.labels.names)
 
     def _forced(self, prompt: Prompt, written: str, opening: Opening) -> Question:
         forced = Prompt(prompt.ids + opening.ids, prompt.text + written)
@@ -101,11 +104,30 @@ def _reserve(renderer: Renderer, form: VerdictForm) -> int:
 
     Raises UnsupportedTokenizer where the labels cannot be told apart: a fault of the fleet, found at the start.
     """
-    renderer.opening(form.opening, form.labels)
-    closing = unfinished("", LabelSet(*form.labels), thinks=True)  # the longest that there is
-    return len(renderer.opening(closing + form.opening, form.labels).ids) + 1
+    renderer.opening(form.opening, form.labels.names)
+    closing = unfinished("", form, thinks=True)  # the longest that there is
+    return len(renderer.opening(closing + form.opening, form.labels.names).ids) + 1
 
 
 def overridden(sampling: Sampling, changes: Mapping[str, Any]) -> Sampling:
     """`sampling` with those of its values replaced that `changes` gives; None leaves a value as it is."""
     return replace(sampling, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _prove(renderer: Renderer, family: JudgeProtocol) -> None:
+    """Try whether the model's chat template shows all that the family asks with, in its order.
+
+    Some templates leave out the turns of roles that they do not know, without a word. Raises UnsupportedTokenizer.
+    """
+    principle = "by what is kind" if family.takes_principle else None
+    texts = ("the first answer", "the second answer")[: family.slots]
+    messages = family.messages(Showing((Message("user", "the one question"),), texts, principle))
+    try:
+        shown, place = renderer.render(messages).text, 0
+    except TemplateError as error:
+        raise UnsupportedTokenizer(f"the chat template refuses what {family.name} asks: {error}") from error
+    for message in messages:
+        found = shown.find(message.content.strip(), place)
+        if found < 0:
+            raise UnsupportedTokenizer(f"the chat template leaves out the turn of the role {message.role}")
+        place = found + len(message.content.strip())

@@ -1,7 +1,7 @@
-"""What a hearing comes to: the opinion of one judge on one item, and the verdict of a panel.
+"""What a hearing comes to: the opinion of one judge on one item.
 
 Guarantee: everything stands in the item's frame (`A` is the item's first candidate, whatever slot it was shown in), and
-exchanging the two candidates exchanges the answer. Nothing stands for an answer that was not given: an order without a
+exchanging the candidates exchanges the answer. Nothing stands for an answer that was not given: an order without a
 valid call leaves no number behind, only an error.
 """
 
@@ -13,10 +13,12 @@ from statistics import fmean
 from typing import Any
 
 from services.judging.heard import Heard
-from services.vocabulary import Decide, Flag, ItemError, ItemStatus, OnConflict, Order, Outcome, Winner
+from services.judging.pairings import Seating
+from services.judging.schedule import Stopped
+from services.judging.standing import Pairwise, Standing, rank_grades, rank_pairs, votes_of
+from services.judging.weighing import Answer, Rule
+from services.vocabulary import Decide, Flag, ItemError, Order, Outcome, Winner
 
-VOTE = {Winner.A: 1.0, Winner.TIE: 0.5, Winner.B: 0.0}
-ROUNDING = 1e-12
 CONFLICT = "orders_conflict"
 
 # Several things can have gone wrong in one order. The first of these that occurred names the error: what another try
@@ -29,26 +31,44 @@ PRECEDENCE = (
     (ItemError.UNPARSEABLE, {Outcome.UNPARSEABLE}),
 )
 
-MESSAGES = {
-    ItemError.RUNTIME_ERROR: "the runtime refused or aborted the calls of one order",
-    ItemError.CONTEXT_OVERFLOW: "the comparison does not fit the judge's context",
-    ItemError.TRUNCATED: "the judge reached its token limit before a verdict in one order",
-    ItemError.UNPARSEABLE: "the judge gave no readable verdict in one order",
-    ItemError.POISONED: "the item stopped its worker or runtime again and again",
-}
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What was heard of one pair, or of one candidate graded alone.
+
+    `seats` and `calls` go by the side of the pair that sits in the first slot; `calls` holds every sample's calls, a
+    follow-up after the call that it follows. `stopped` says why no more samples were asked.
+    """
+
+    seats: Mapping[Order, Seating]
+    calls: Mapping[tuple[Order, int], Sequence[Heard]]
+    stopped: Stopped | None = None
+
+    def samples(self, order: Order) -> list[Heard]:
+        """What the samples of one order came to."""
+        return [come_to(calls) for (side, _), calls in sorted(self.calls.items()) if side is order]
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """One judge's answer on one item.
 
-    `winner` is None for an abstention (`on_conflict`) and, with `error`, when an order has no valid call; only the
-    latter leaves `p_a` and `consistent` empty. `consistent`: every order prefers the same side by its votes; None with
-    a single order. `votes` counts the valid answers by order, `first_slot` those for the first slot, `vote_entropy` is
-    their entropy in bits over A, B and tie. `valid` and `invalid` count samples with and without an answer, `forced`
-    the valid ones that were forced, `without_p` the valid ones without a probability: where `p_a` is soft, these count
-    as their votes. `calls` are those that were sent; tokens and seconds are sums over them of what the runtime reported
-    (of a call heard in an earlier claim of its chunk, the seconds that the worker waited).
+    Of two candidates: `winner` is None for an abstention (`on_conflict`) and, with `error`, when an order has no valid
+    call; only the latter leaves `p_a` and `consistent` empty. `p_a`: how far A is preferred, the mean over orders of
+    the mean over samples of votes, of probabilities or of a score difference's share of the widest one, as `decide`
+    says. `consistent`: every order prefers the same side by its votes; None with a single order and for a pointwise
+    judge. `votes` counts the valid answers by order, `vote_entropy` is their entropy in bits over A, B and tie.
+    `margin` is the mean difference in score points where scores decide. `ranking` is the mean of a GenRM's rankings, 1
+    to 6 in the item's frame. `stopped` says why not all samples were asked.
+
+    Of more: `standing` has the winner and the ranking, `pairs` each pair's answer.
+
+    `grades` are the candidates' mean scores in the family's own grades, None where it gives none. `first_slot` counts
+    the valid answers for the first slot. `valid` and `invalid` count samples with and without an answer, `forced` the
+    valid ones that were forced, `without_p` the valid ones without a probability: where `p_a` is soft, these count as
+    their votes. `outcomes` counts what the samples came to. `calls` are those that were sent; tokens and seconds are
+    sums over them of what the runtime reported (of a call heard in an earlier claim of its chunk, the seconds that the
+    worker waited).
     """
 
     judge: str
@@ -57,12 +77,19 @@ class Opinion:
     consistent: bool | None
     error: ItemError | None
     votes: Mapping[Order, Mapping[Winner, int]]
-    first_slot: int
     vote_entropy: float | None
+    margin: float | None
+    ranking: float | None
+    stopped: Stopped | None
+    standing: Standing | None
+    pairs: tuple[Pairwise, ...]
+    grades: tuple[float | None, ...] | None
+    first_slot: int
     valid: int
     invalid: int
     forced: int
     without_p: int
+    outcomes: Mapping[Outcome, int]
     flags: frozenset[Flag]
     calls: int
     prompt_tokens: int
@@ -73,88 +100,156 @@ class Opinion:
     @property
     def reason(self) -> str | None:
         """Why there is no winner: `orders_conflict` for an abstention, else the error's code."""
-        if self.winner is not None:
-            return None
-        return self.error.value if self.error else CONFLICT
+        if self.error is not None:
+            return self.error.value
+        return CONFLICT if self.winner is None and self.standing is None else None
 
     def as_json(self) -> dict[str, Any]:
         """The opinion as it stands in results."""
         body = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "error"}
-        votes = {
-            order.value: {side.value: count for side, count in sides.items()} for order, sides in self.votes.items()
+        return body | {
+            "winner": self.winner if self.standing is None else self.standing.winner,
+            "reason": self.reason,
+            "votes": self.votes,
+            "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
+            "flags": sorted(flag.value for flag in self.flags),
+            "standing": None if self.standing is None else self.standing.as_json(),
+            "pairs": [pair.as_json() for pair in self.pairs],
         }
-        return body | {"reason": self.reason, "votes": votes, "flags": sorted(flag.value for flag in self.flags)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Opinion":
         """The opinion that `as_json` wrote."""
         rest = {name: value for name, value in body.items() if name != "reason"}
-        reason = body["reason"]
+        reason, ranked = body["reason"], body["standing"]
         return cls(
             **rest
             | {
-                "winner": Winner(body["winner"]) if body["winner"] else None,
+                "winner": Winner(body["winner"]) if body["winner"] is not None and ranked is None else None,
                 "error": ItemError(reason) if reason and reason != CONFLICT else None,
-                "votes": {
-                    Order(order): {Winner(side): count for side, count in sides.items()}
-                    for order, sides in body["votes"].items()
-                },
+                "votes": votes_of(body["votes"]),
+                "outcomes": {Outcome(outcome): count for outcome, count in body["outcomes"].items()},
                 "flags": frozenset(map(Flag, body["flags"])),
+                "standing": None if ranked is None else Standing.from_json(ranked),
+                "pairs": tuple(map(Pairwise.from_json, body["pairs"])),
+                "grades": None if body["grades"] is None else tuple(body["grades"]),
             }
         )
 
 
-def weigh(
-    judge: str,
-    heard: Mapping[Order, Sequence[Sequence[Heard]]],
-    *,
-    decide: Decide,
-    on_conflict: OnConflict = OnConflict.TIE,
-    tie_margin: float = 0.0,
-    flags: frozenset[Flag] = frozenset(),
-) -> Opinion:
-    """Weigh what was heard: for every order and sample the calls made, a follow-up after the call that it follows.
+def come_to(calls: Sequence[Heard]) -> Heard:
+    """What the calls of one sample come to.
 
     A follow-up of a call without an answer stands in its place; one of a call with an answer lends it its probability
     and nothing else.
-
-    `p_a` is the mean over orders of the mean over samples: an order with more valid calls does not weigh more. `vote`
-    counts an answer as 1, 1/2 or 0; `soft` as its probability, and as a vote where it has none.
-    Orders conflict when one prefers A and another B by their votes: `on_conflict` says what `vote` makes of that.
     """
-    standing = {order: [_standing(calls) for calls in samples] for order, samples in heard.items()}
-    valid = {order: [call for call in calls if call.winner] for order, calls in standing.items()}
-    answers = [call for calls in valid.values() for call in calls]
-    sent = [call for samples in heard.values() for calls in samples for call in calls if call.sent]
-    votes = {order: Counter(_in_item_frame(call, order) for call in calls) for order, calls in valid.items()}
-    silent = [cause for order in heard if not valid[order] for calls in heard[order] for cause in _causes(calls)]
-    winner, p_a, consistent = (None, None, None) if silent else _decide(valid, decide, on_conflict, tie_margin)
+    first, last = calls[0], calls[-1]
+    return replace(first, p_first=last.p_first, expected=last.expected) if first.answered else last
+
+
+def weigh(judge: str, candidates: int, benches: Sequence[Bench], rule: Rule, flags: frozenset[Flag]) -> Opinion:
+    """Weigh what was heard of an item with so many candidates, one bench a pair (or a candidate graded alone)."""
+    samples = [heard for bench in benches for side in bench.seats for heard in bench.samples(side)]
+    answers = [heard for heard in samples if heard.answered]
+    sent = [heard for bench in benches for calls in bench.calls.values() for heard in calls if heard.sent]
+    grades = _grades(benches, rule, candidates) if rule.scales.grades else None
+    counted: dict[str, Any] = {
+        "judge": judge,
+        "grades": grades,
+        "first_slot": sum(heard.reading.winner is Winner.A for heard in answers),
+        "valid": len(answers),
+        "invalid": len(samples) - len(answers),
+        "forced": sum(Flag.FORCED in heard.reading.flags for heard in answers),
+        "without_p": sum(not heard.sure for heard in answers),
+        "outcomes": dict(Counter(heard.outcome for heard in samples)),
+        "flags": flags.union(*(heard.reading.flags for heard in sent)),
+        "calls": len(sent),
+        "prompt_tokens": sum(heard.prompt_tokens or 0 for heard in sent),
+        "cached_tokens": sum(heard.cached_tokens or 0 for heard in sent),
+        "completion_tokens": sum(heard.completion_tokens or 0 for heard in sent),
+        "latency_s": sum(heard.latency_s or 0.0 for heard in sent),
+    }
+    if candidates == 2:
+        (bench,) = benches
+        return Opinion(**counted, **_pair(bench, rule), standing=None, pairs=())
+    if rule.scales.pairwise:
+        pairs = tuple(_pairwise(bench, rule) for bench in benches)
+        heard_pairs = [(pair.first, pair.second, pair.p, pair.answers) for pair in pairs if pair.p is not None]
+        ranked = rank_pairs(heard_pairs, candidates)
+    else:
+        pairs = ()
+        ranked = _rank_graded(grades, rule)
+    silent = [cause for bench in benches for cause in _silence(bench)]
     return Opinion(
-        judge=judge,
-        winner=winner,
-        p_a=p_a,
-        consistent=consistent,
-        error=_error(silent) if silent else None,
-        votes={order: {side: counts[side] for side in Winner} for order, counts in votes.items()},
-        first_slot=sum(call.winner is Winner.A for call in answers),
-        vote_entropy=_entropy(sum(votes.values(), Counter())),
-        valid=len(answers),
-        invalid=sum(map(len, standing.values())) - len(answers),
-        forced=sum(Flag.FORCED in call.reading.flags for call in answers),
-        without_p=sum(call.p_first is None for call in answers),
-        flags=flags.union(*(call.reading.flags for call in sent)),
-        calls=len(sent),
-        prompt_tokens=sum(call.prompt_tokens or 0 for call in sent),
-        cached_tokens=sum(call.cached_tokens or 0 for call in sent),
-        completion_tokens=sum(call.completion_tokens or 0 for call in sent),
-        latency_s=sum(call.latency_s or 0.0 for call in sent),
+        **counted,
+        **NO_PAIR,
+        error=_error(silent) if ranked is None else None,
+        standing=ranked,
+        pairs=pairs,
     )
 
 
-def _standing(calls: Sequence[Heard]) -> Heard:
-    """What the calls of one sample come to."""
-    first, last = calls[0], calls[-1]
-    return replace(first, p_first=last.p_first) if first.winner else last
+NO_PAIR: dict[str, Any] = {
+    **dict.fromkeys(("winner", "p_a", "consistent", "vote_entropy", "margin", "ranking", "stopped")),
+    "votes": {},
+}
+
+
+def _pair(bench: Bench, rule: Rule) -> dict[str, Any]:
+    """What one pair came to, by the fields of an opinion."""
+    valid = _valid(bench, rule)
+    votes = _votes(bench) if rule.scales.pairwise else {}
+    silent = _silence(bench)
+    decision = None if silent else rule.decide(valid)
+    by_score = rule.scales.decide is Decide.SCORES or not rule.scales.pairwise
+    return {
+        "winner": decision.winner if decision else None,
+        "p_a": decision.p if decision else None,
+        "consistent": decision.consistent if decision else None,
+        "error": _error(silent) if silent else None,
+        "votes": votes,
+        "vote_entropy": _entropy(sum(map(Counter, votes.values()), Counter())),
+        "margin": (decision.p - 0.5) / rule.scales.unit if decision and by_score else None,
+        "ranking": _ranking(bench),
+        "stopped": bench.stopped,
+    }
+
+
+def _pairwise(bench: Bench, rule: Rule) -> Pairwise:
+    """What one of several pairs came to."""
+    pair = _pair(bench, rule)
+    seat = next(iter(bench.seats.values()))
+    first, second = seat.candidates[::-1] if seat.order.swapped else seat.candidates
+    kept = {name: pair[name] for name in ("winner", "consistent", "error", "votes")}
+    return Pairwise(first, second, p=pair["p_a"], **kept)
+
+
+def _valid(bench: Bench, rule: Rule) -> dict[Order, list[Answer]]:
+    return {
+        side: [rule.scales.answer(heard, swapped=side.swapped) for heard in bench.samples(side) if heard.answered]
+        for side in bench.seats
+    }
+
+
+def _votes(bench: Bench) -> dict[Order, dict[Winner, int]]:
+    votes = {}
+    for side in bench.seats:
+        shown = [heard.reading.winner for heard in bench.samples(side) if heard.reading.winner]
+        counts = Counter(winner.mirrored if side.swapped else winner for winner in shown)
+        votes[side] = {winner: counts[winner] for winner in Winner}
+    return votes
+
+
+def _silence(bench: Bench) -> list[Outcome]:
+    """What can have kept the orders that have no answer from one; empty when every order has one."""
+    return [
+        cause
+        for side in bench.seats
+        if not any(heard.answered for heard in bench.samples(side))
+        for (order, _), calls in bench.calls.items()
+        if order is side
+        for cause in _causes(calls)
+    ]
 
 
 def _causes(calls: Sequence[Heard]) -> list[Outcome]:
@@ -163,41 +258,43 @@ def _causes(calls: Sequence[Heard]) -> list[Outcome]:
     return [first.outcome, *(call.outcome for call in follow_ups if call.sent)]
 
 
-def _decide(
-    valid: Mapping[Order, Sequence[Heard]], decide: Decide, on_conflict: OnConflict, tie_margin: float
-) -> tuple[Winner | None, float, bool | None]:
-    voted = {order: fmean(_p_a(call, order, soft=False) for call in calls) for order, calls in valid.items()}
-    sides = {_side(p_a, 0.0) for p_a in voted.values()}
-    consistent = len(sides) == 1 if len(voted) > 1 else None
-    conflict = decide is Decide.VOTE and {Winner.A, Winner.B} <= sides
-    if decide is Decide.SOFT or (conflict and on_conflict is OnConflict.SOFT):
-        p_a = fmean(fmean(_p_a(call, order, soft=True) for call in calls) for order, calls in valid.items())
-        return _side(p_a, tie_margin), p_a, consistent
-    p_a = fmean(voted.values())
-    if conflict:
-        return Winner.TIE if on_conflict is OnConflict.TIE else None, p_a, consistent
-    return _side(p_a, tie_margin), p_a, consistent
+def _ranking(bench: Bench) -> float | None:
+    """The mean over orders of the mean ranking, 1 to 6 in the item's frame; "both bad" ranks nothing."""
+    means = []
+    for side in bench.seats:
+        shown = [heard.reading.ranking for heard in bench.samples(side) if heard.answered]
+        ranks = [7 - rank if side.swapped else rank for rank in shown if rank is not None and rank > 0]
+        means += [fmean(ranks)] if ranks else []
+    return fmean(means) if means else None
 
 
-def _p_a(call: Heard, order: Order, *, soft: bool) -> float:
-    assert call.winner is not None
-    p_first = call.p_first if soft and call.p_first is not None else VOTE[call.winner]
-    return 1 - p_first if order.swapped else p_first
+def _grades(benches: Sequence[Bench], rule: Rule, candidates: int) -> tuple[float | None, ...]:
+    """Each candidate's mean over its seats of the mean over samples; None for one without a grade."""
+    seated: list[list[float]] = [[] for _ in range(candidates)]
+    for bench in benches:
+        for side, seat in bench.seats.items():
+            answered = [heard for heard in bench.samples(side) if heard.answered]
+            for slot, candidate in enumerate(seat.candidates):
+                grades = [_grade(heard, slot, rule) for heard in answered]
+                seated[candidate] += [fmean(grades)] if grades else []
+    return tuple(fmean(means) if means else None for means in seated)
 
 
-def _in_item_frame(call: Heard, order: Order) -> Winner:
-    assert call.winner is not None
-    return call.winner.mirrored if order.swapped else call.winner
+def _grade(heard: Heard, slot: int, rule: Rule) -> float:
+    if rule.scales.decide is Decide.SOFT and heard.expected is not None:
+        return heard.expected
+    return heard.reading.scores[slot]
 
 
-def _side(p_a: float, margin: float) -> Winner:
-    if abs(p_a - 0.5) <= margin + ROUNDING:
-        return Winner.TIE
-    return Winner.A if p_a > 0.5 else Winner.B
+def _rank_graded(grades: Sequence[float | None] | None, rule: Rule) -> Standing | None:
+    assert grades is not None
+    assert rule.scales.grades is not None
+    known = [grade for grade in grades if grade is not None]
+    return rank_grades(known, *rule.scales.grades) if len(known) == len(grades) else None
 
 
-def _entropy(votes: Mapping[Winner, int]) -> float | None:
-    total = sum(votes.values())
+def _entropy(votes: Counter[Winner]) -> float | None:
+    total = votes.total()
     if not total:
         return None
     return sum(count / total * math.log2(total / count) for count in votes.values() if count)
@@ -205,30 +302,3 @@ def _entropy(votes: Mapping[Winner, int]) -> float | None:
 
 def _error(outcomes: Sequence[Outcome]) -> ItemError:
     return next(error for error, causes in PRECEDENCE if causes.intersection(outcomes))
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A panel's answer on one item. `winner` is None for an abstention and, with `error`, when there is no answer."""
-
-    winner: Winner | None
-    p_a: float | None
-    consistent: bool | None
-    error: ItemError | None
-    opinions: tuple[Opinion, ...]
-
-    @property
-    def status(self) -> ItemStatus:
-        """A winner, a tie and an abstention are answers; an error is none."""
-        return ItemStatus.FAILED if self.error else ItemStatus.SUCCEEDED
-
-    @property
-    def message(self) -> str | None:
-        """The error as a sentence."""
-        return MESSAGES[self.error] if self.error else None
-
-
-def verdict(opinions: Sequence[Opinion]) -> Verdict:
-    """The verdict of a panel of one: its opinion. Raises ValueError for any other panel."""
-    (opinion,) = opinions
-    return Verdict(opinion.winner, opinion.p_a, opinion.consistent, opinion.error, (opinion,))

@@ -7,7 +7,7 @@ adding one folder under `protocols/`.
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.judging.reading import Reading
+from services.judging.reading import Reading, VerdictForm
 from services.judging.runtime import Sampling
 from services.vocabulary import FinishReason
 
@@ -21,46 +21,43 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Two candidates as the judge is shown them: `first` stands in the first slot, whatever the item's order.
+class Showing:
+    """What a judge is shown in one call: a context, and the candidates in its slots, the first slot first.
 
-    `context` alternates user and assistant and starts and ends with user.
+    `context` alternates user and assistant and starts and ends with user. A pairwise family has two slots, a pointwise
+    one. `principle` is what the judge is asked to judge by, for families that take one.
     """
 
     context: tuple[Message, ...]
-    first: str
-    second: str
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictForm:
-    """How a family's verdict is forced: what is written before it, and the labels that may follow.
-
-    `opening` is written after the judge's own text (direct mode: after the generation prompt), `labels` are the names
-    for first slot and second slot in this order.
-    """
-
-    opening: str
-    labels: tuple[str, str]
+    slots: tuple[str, ...]
+    principle: str | None = None
 
 
 class JudgeProtocol(Protocol):
-    """A judge family."""
+    """A judge family.
+
+    `slots`: how many candidates one call shows, 2 (pairwise) or 1 (pointwise). `grades`: the least and the greatest
+    score that it gives a candidate, None where it gives none; a pointwise family has them. `verdict` is None where a
+    verdict cannot be forced. `takes_principle`: whether it can be told what to judge by.
+    """
 
     name: str
     version: str
     thinks: bool
+    slots: int
+    grades: tuple[int, int] | None
+    takes_principle: bool
     sampling: Sampling
     verdict: VerdictForm | None
 
-    def messages(self, pair: Pair) -> list[Message]:
-        """The conversation that asks about `pair`. Caller texts arrive in it untouched, whatever they contain."""
+    def messages(self, showing: Showing) -> list[Message]:
+        """The conversation that asks about `showing`. Caller texts arrive in it untouched, whatever they contain."""
         ...
 
     def read(self, completion: str, finish_reason: FinishReason) -> Reading:
         """Read one completion. Total: any text gives a reading."""
         ...
 
-    def injection_suspected(self, pair: Pair) -> bool:
+    def injection_suspected(self, showing: Showing) -> bool:
         """True when a caller text holds this family's own markers, verdict tags or special tokens."""
         ...

@@ -8,7 +8,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Protocol
 
 from services.vocabulary import FinishReason, Flag, Outcome, Winner
 
@@ -26,9 +27,11 @@ class Seen:
 class Reading:
     """One completion, read. The frame is the judge's: `A` is the first slot.
 
-    `rule` names the rule that decided, `span` where it read (code points in the raw completion), `seen` every other
-    candidate answer. `seed_verdict` is what the loose rule published with the model would have said; it never enters an
-    opinion unless the job asks for it.
+    `winner` is None unless the outcome is `decided` or `tie`, and always for a pointwise family. `rule` names the rule
+    that decided, `span` where it read (code points in the raw completion), `seen` every other candidate answer.
+    `seed_verdict` is what the loose rule published with the model would have said; it never enters an opinion unless
+    the job asks for it. `scores` stand by slot, in the family's own grades; `ranking` is 1 (first slot much better) to
+    6, or -1 (both bad); `form` says which of a family's forms of answer it was.
     """
 
     outcome: Outcome
@@ -38,6 +41,14 @@ class Reading:
     span: tuple[int, int] | None = None
     seen: tuple[Seen, ...] = ()
     seed_verdict: Winner | None = None
+    scores: tuple[int, ...] = ()
+    ranking: int | None = None
+    form: str | None = None
+
+    @property
+    def answered(self) -> bool:
+        """True for an answer, a tie among them."""
+        return self.outcome in (Outcome.DECIDED, Outcome.TIE)
 
     def as_json(self) -> dict[str, Any]:
         """The reading as a trace keeps it. Spans stand for texts: the completion beside it holds them."""
@@ -49,6 +60,9 @@ class Reading:
             "span": self.span,
             "seen": [{"span": seen.span, "valid": seen.valid} for seen in self.seen],
             "seed_verdict": self.seed_verdict,
+            "scores": list(self.scores),
+            "ranking": self.ranking,
+            "form": self.form,
         }
 
 
@@ -65,6 +79,54 @@ _NAMING = ("assistant", "response", "answer", "option")
 _TIES = frozenset({"tie", "equal", "both", "neither"})
 
 
+class Labels(Protocol):
+    """The answers that a verdict may give.
+
+    `names` are what may be forced: of a pair the first slot, the second slot and, where it is an answer, "tie"; of a
+    single candidate its grades, from the least on. No name may begin with another.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may be forced."""
+        ...
+
+    def match(self, content: str) -> Winner | int | None:
+        """The answer that a verdict's content is, or None when it is anything else."""
+        ...
+
+
+def _bare(content: str) -> str:
+    """A label without what may stand around it: marks again and again, one full stop; then NFKC, in lower case."""
+    core = content.strip(_MARKS)
+    if core.endswith(_FULL_STOPS):
+        core = core[:-1].strip(_MARKS)
+    if len(core) > _LONGEST_LABEL:
+        return ""
+    return unicodedata.normalize("NFKC", core).strip(_MARKS).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class GradeSet:
+    """The grades of a rubric as answers: whole numbers from 1 to `most`, at most 9, in digits."""
+
+    most: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.most <= 9:
+            raise ValueError("a rubric has 2 to 9 grades")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The grades, from the least on."""
+        return tuple(str(grade) for grade in range(1, self.most + 1))
+
+    def match(self, content: str) -> int | None:
+        """The grade that a block's content is, marks around it aside; None when it is anything else."""
+        word = _bare(content)
+        return int(word) if word in self.names else None
+
+
 @dataclass(frozen=True, slots=True)
 class LabelSet:
     """The answers that a verdict block may hold: a name for each slot, and whether a tie is an answer."""
@@ -73,37 +135,54 @@ class LabelSet:
     second: str = "B"
     tie: bool = False
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """First slot, second slot, and "tie" where it is an answer."""
+        return (self.first, self.second, "tie") if self.tie else (self.first, self.second)
+
     def match(self, content: str) -> Winner | None:
         """The answer that a block's content is, or None when it is anything else.
 
         Marks around it come off again and again, and one full stop; then NFKC; then it is a label's name in any case,
         alone or after "Assistant", "Response", "Answer" or "Option", or a whole word for a tie.
         """
-        core = content.strip(_MARKS)
-        if core.endswith(_FULL_STOPS):
-            core = core[:-1].strip(_MARKS)
-        if len(core) > _LONGEST_LABEL:
-            return None
-        word = unicodedata.normalize("NFKC", core).strip(_MARKS).lower()
+        word = _bare(content)
         if self.tie and word in _TIES:
             return Winner.TIE
-        for naming in _NAMING:
+        sides = {self.first.lower(): Winner.A, self.second.lower(): Winner.B}
+        for naming in ("", *_NAMING):
             rest = word.removeprefix(naming)
-            bare = rest.lstrip(_MARKS).removeprefix(":").lstrip(_MARKS)
-            if rest not in (word, bare):
-                word = bare
-                break
-        return {self.first.lower(): Winner.A, self.second.lower(): Winner.B}.get(word)
+            bare = rest.lstrip(_MARKS).removeprefix(":").lstrip(_MARKS) if naming else word
+            if (not naming or rest not in (word, bare)) and bare in sides:
+                return sides[bare]
+        return None
 
-    def label_start(self, content: str) -> int:
-        """Where the label begins in a content that matches: behind the marks and the naming. 0 where nothing matches.
 
-        It is the shortest rest of the content that still is the same answer.
-        """
-        winner = self.match(content)
-        begin = len(content) - len(content.lstrip(_MARKS))
-        starts = range(begin, begin + _LONGEST_LABEL) if winner else ()
-        return max((start for start in starts if self.match(content[start:]) is winner), default=0)
+@dataclass(frozen=True, slots=True)
+class VerdictForm:
+    """How a family's verdict is written: a label between an opening and a closing tag.
+
+    To force one, `opening` is written after the judge's own text (direct mode: after the generation prompt).
+    """
+
+    tag: str
+    labels: Labels
+
+    @property
+    def opening(self) -> str:
+        """The opening tag."""
+        return f"<{self.tag}>"
+
+
+def label_start(labels: Labels, content: str) -> int:
+    """Where the label begins in a content that matches: behind the marks and the naming. 0 where nothing matches.
+
+    It is the shortest rest of the content that still is the same answer.
+    """
+    answer = labels.match(content)
+    begin = len(content) - len(content.lstrip(_MARKS))
+    starts = range(begin, begin + _LONGEST_LABEL) if answer is not None else ()
+    return max((start for start in starts if labels.match(content[start:]) == answer), default=0)
 
 
 def answer_start(completion: str, *, thinks: bool) -> int | None:
@@ -117,12 +196,12 @@ def answer_start(completion: str, *, thinks: bool) -> int | None:
     return None if is_open else start
 
 
-def read_verdict(completion: str, finish_reason: FinishReason, labels: LabelSet, *, thinks: bool) -> Reading:
-    """Read the last valid `<verdict>` block. There is no fallback to prose.
+def read_verdict(completion: str, finish_reason: FinishReason, form: VerdictForm, *, thinks: bool) -> Reading:
+    """Read the last valid block of the form's tag. There is no fallback to prose.
 
     Source: the shared reading rules; the model card of SDRM-Qwen3-4B-mask70 asks for the tag and for A or B only.
     """
-    seed = seed_verdict(completion) if (labels.first, labels.second) == ("A", "B") else None
+    seed = seed_verdict(completion) if form.labels.names[:2] == ("A", "B") else None
     start = answer_start(completion, thinks=thinks)
     thinking = frozenset({Flag.THINK_UNCLOSED}) if start is None else frozenset[Flag]()
     if finish_reason is FinishReason.ABORT:
@@ -132,29 +211,30 @@ def read_verdict(completion: str, finish_reason: FinishReason, labels: LabelSet,
         return Reading(unread, None, "thinking_unclosed", thinking, seed_verdict=seed)
 
     found = []
-    for begin, end, closed in _blocks(completion, start):
+    for begin, end, closed in _blocks(completion, start, form.tag):
         content = completion[begin:end]
         # A stop string eats the closing tag; a cut by length may have eaten more than that.
-        winner = labels.match(content) if closed or finish_reason is FinishReason.STOP else None
-        rule = "verdict_block" if closed else "verdict_block_unclosed"
-        found.append((winner, rule, Seen(content, (begin, end), winner is not None)))
+        answer = form.labels.match(content) if closed or finish_reason is FinishReason.STOP else None
+        rule = f"{form.tag}_block" if closed else f"{form.tag}_block_unclosed"
+        found.append((answer, rule, Seen(content, (begin, end), answer is not None)))
     valid = [block for block in found if block[0] is not None]
     if not valid:
         rule = "no_valid_block" if found else "no_block"
         return Reading(unread, None, rule, seen=tuple(seen for _, _, seen in found), seed_verdict=seed)
-    winner, rule, last = valid[-1]
+    answer, rule, last = valid[-1]
     return Reading(
-        Outcome.TIE if winner is Winner.TIE else Outcome.DECIDED,
-        winner,
+        Outcome.TIE if answer is Winner.TIE else Outcome.DECIDED,
+        answer if isinstance(answer, Winner) else None,
         rule,
         frozenset({Flag.CONFLICTING}) if len({block[0] for block in valid}) > 1 else frozenset(),
         last.span,
         tuple(seen for _, _, seen in found if seen is not last),
         seed,
+        scores=(answer,) if isinstance(answer, int) else (),
     )
 
 
-def unfinished(completion: str, labels: LabelSet, *, thinks: bool) -> str:
+def unfinished(completion: str, form: VerdictForm, *, thinks: bool) -> str:
     """A completion without a valid verdict, made ready for one: thinking closed, a half-written block taken off.
 
     What comes next is the opening tag of a forced verdict. Without a completion this is what a direct verdict follows.
@@ -162,18 +242,18 @@ def unfinished(completion: str, labels: LabelSet, *, thinks: bool) -> str:
     start = answer_start(completion, thinks=thinks)
     if start is None:
         return completion.rstrip() + "\n</think>\n\n"
-    for begin, end, closed in _blocks(completion, start):
-        half_written = not closed and (labels.match(completion[begin:end]) or not completion[begin:end].strip())
-        if half_written:
+    for begin, end, closed in _blocks(completion, start, form.tag):
+        content = completion[begin:end]
+        if not closed and (form.labels.match(content) is not None or not content.strip()):
             completion = completion[: completion.rfind("<", start, begin)]
     written = completion.rstrip()
     return f"{written}\n\n" if written else ""
 
 
-def before_label(completion: str, span: tuple[int, int], labels: LabelSet) -> str:
+def before_label(completion: str, span: tuple[int, int], labels: Labels) -> str:
     """A completion up to the label that was read in `span`: what its verdict token was drawn after."""
     begin, end = span
-    return completion[: begin + labels.label_start(completion[begin:end])]
+    return completion[: begin + label_start(labels, completion[begin:end])]
 
 
 def seed_verdict(completion: str) -> Winner | None:
@@ -197,21 +277,23 @@ def _last_letter(text: str) -> str | None:
     return match[0] if match else None
 
 
-# ASCII: otherwise a dotless i would be an i here. Possessive: blanks are never given back.
-_TAG = re.compile(r"<(/?)verdict\s*+>", re.IGNORECASE | re.ASCII)
-
-
-def _blocks(text: str, start: int) -> Iterator[tuple[int, int, bool]]:
+def _blocks(text: str, start: int, tag: str) -> Iterator[tuple[int, int, bool]]:
     """The blocks after `start` as (begin, end, closed): each runs from the last opening tag before a closing one.
 
     An opening tag that nothing closes runs to the end of the text.
     """
     opened = None
-    for tag in _TAG.finditer(text, start):
-        if not tag[1]:
-            opened = tag.end()
+    for found in _tag(tag).finditer(text, start):
+        if not found[1]:
+            opened = found.end()
         elif opened is not None:
-            yield opened, tag.start(), True
+            yield opened, found.start(), True
             opened = None
     if opened is not None:
         yield opened, len(text), False
+
+
+@cache
+def _tag(name: str) -> re.Pattern[str]:
+    # ASCII: otherwise a dotless i would be an i here. Possessive: blanks are never given back.
+    return re.compile(rf"<(/?){re.escape(name)}\s*+>", re.IGNORECASE | re.ASCII)

@@ -1,13 +1,14 @@
 """How a judge is asked and heard, one idea a test."""
 
-from services.judging.hearing import Hearing, HearingOptions
-from services.judging.protocol import Message, Pair
+from services.judging.hearing import Comparison, Hearing, HearingOptions
+from services.judging.protocol import Message, Showing
 from services.judging.registry import protocol
 from services.judging.runtime import Completion
 from services.vocabulary import FinishReason, Flag, Orders, Outcome, Winner
 
 QUESTION = (Message("user", "What is the capital of France?"),)
-PAIR = Pair(QUESTION, "The capital of France is Paris.", "Lyon.")
+ANSWERS = ("The capital of France is Paris.", "Lyon.")
+PAIR = Comparison(QUESTION, ANSWERS)
 
 
 def written(text: str) -> Completion:
@@ -16,7 +17,7 @@ def written(text: str) -> Completion:
 
 
 def test_a_protocol_is_how_a_judge_is_asked() -> None:
-    (message,) = protocol("sdrm").messages(PAIR)
+    (message,) = protocol("sdrm").messages(Showing(QUESTION, ANSWERS))
     assert message.role == "user"
     assert "[Start of Assistant B's Response]\n<assistant>\nLyon.\n</assistant>" in message.content
 

@@ -6,13 +6,13 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from services.foundation.fleet import FleetModel
-from services.judging.hearing import Hearing, HearingOptions
+from services.judging.hearing import Comparison, Hearing, HearingOptions
 from services.judging.judge import GREEDY, LEAST_TOKENS, Judge, Question
-from services.judging.protocol import Message, Pair
+from services.judging.protocol import Message
 from services.judging.runtime import Completion, Label, Sampling
 from services.vocabulary import Decide, FinishReason, Orders
 
-PAIR = Pair((Message("user", "Which is the capital of France?"),), "Paris.", "Lyon.")
+PAIR = Comparison((Message("user", "Which is the capital of France?"),), ("Paris.", "Lyon."))
 WANTED = Sampling(temperature=0.7, top_p=0.8, top_k=20, max_tokens=1 << 20)  # more than any context here
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.judging.heard import Heard, unanswered
-from services.judging.opinion import Opinion, verdict, weigh
+from services.judging.opinion import Bench, Opinion, weigh
+from services.judging.pairings import seatings
+from services.judging.panel import single
 from services.judging.reading import Reading
-from services.vocabulary import Decide, Flag, ItemError, ItemStatus, OnConflict, Order, Outcome, Winner
+from services.judging.weighing import Rule, Scales
+from services.vocabulary import Decide, Flag, ItemError, ItemStatus, OnConflict, Order, Orders, Outcome, Winner
 
 A, B, TIE = Winner.A, Winner.B, Winner.TIE
 
@@ -25,15 +29,21 @@ def unread(outcome: Outcome) -> Heard:
     return Heard(Reading(outcome, None, "test"))
 
 
-def opinion(
-    ab: list[Heard],
-    ba: list[Heard] | None = None,
+def weighed(
+    heard: Mapping[Order, Sequence[Sequence[Heard]]],
     decide: Decide = Decide.VOTE,
     on_conflict: OnConflict = OnConflict.TIE,
     tie_margin: float = 0.0,
 ) -> Opinion:
+    seats = {seat.order: seat for seat in seatings([(0, 1)], Orders.BOTH, "item")[0] if seat.order in heard}
+    calls = {(order, number): calls for order, samples in heard.items() for number, calls in enumerate(samples)}
+    rule = Rule(Scales(decide, pairwise=True, grades=None, margin="blended"), on_conflict, tie_margin)
+    return weigh("judge", 2, [Bench(seats, calls)], rule, frozenset())
+
+
+def opinion(ab: list[Heard], ba: list[Heard] | None = None, **options: object) -> Opinion:
     heard = {Order.AB: [(call,) for call in ab]} | ({Order.BA: [(call,) for call in ba]} if ba is not None else {})
-    return weigh("judge", heard, decide=decide, on_conflict=on_conflict, tie_margin=tie_margin)
+    return weighed(heard, **options)
 
 
 def test_an_answer_is_mapped_back_from_the_slot_to_the_item() -> None:
@@ -69,7 +79,7 @@ def test_orders_that_disagree_are_a_conflict_for_votes(
     o = opinion([answered(A, 0.9)], [answered(A, 0.7)], on_conflict=on_conflict)
     assert (o.winner, o.consistent, o.error) == (winner, False, None)
     assert o.p_a == pytest.approx(p_a)
-    assert verdict([o]).status is ItemStatus.SUCCEEDED
+    assert single(o).status is ItemStatus.SUCCEEDED
     assert o.reason == ("orders_conflict" if winner is None else None)
 
 
@@ -93,7 +103,7 @@ def test_an_answer_without_a_probability_counts_as_its_vote_and_is_counted() -> 
 
 def test_a_follow_up_lends_an_answer_its_probability_and_nothing_else() -> None:
     for lent, p_a, without_p in ((answered(B, 0.3), 0.3, 0), (unanswered(Outcome.FAILED), 1.0, 1)):
-        o = weigh("judge", {Order.AB: [(answered(A), lent)]}, decide=Decide.SOFT)
+        o = weighed({Order.AB: [(answered(A), lent)]}, decide=Decide.SOFT)
         assert (o.p_a, o.without_p) == (pytest.approx(p_a), without_p)
         assert (o.votes[Order.AB][A], o.first_slot, o.valid, o.invalid, o.forced, o.calls) == (1, 1, 1, 0, 0, 2)
 
@@ -108,10 +118,10 @@ def test_only_calls_that_were_sent_are_counted() -> None:
 
 @pytest.mark.parametrize("missing", [Outcome.TRUNCATED, Outcome.UNPARSEABLE])
 def test_a_follow_up_that_did_not_fit_leaves_the_error_of_the_call_that_did(missing: Outcome) -> None:
-    o = weigh("judge", {Order.AB: [(unread(missing), unanswered(Outcome.CONTEXT_OVERFLOW))]}, decide=Decide.VOTE)
+    o = weighed({Order.AB: [(unread(missing), unanswered(Outcome.CONTEXT_OVERFLOW))]}, decide=Decide.VOTE)
     assert (o.error, o.invalid, o.calls) == (missing.value, 1, 1)
     both = {Order.AB: [(unread(missing), unanswered(Outcome.FAILED))]}
-    assert weigh("judge", both, decide=Decide.VOTE).error is ItemError.RUNTIME_ERROR
+    assert weighed(both).error is ItemError.RUNTIME_ERROR
 
 
 @given(p=st.floats(0, 1))
@@ -131,7 +141,7 @@ def test_invalid_calls_are_left_out_while_their_order_has_a_valid_one() -> None:
 
 def test_the_last_call_of_a_sample_stands() -> None:
     forced = answered(B, 0.2, Flag.FORCED)
-    o = weigh("judge", {Order.AB: [(unread(Outcome.TRUNCATED), forced)]}, decide=Decide.VOTE)
+    o = weighed({Order.AB: [(unread(Outcome.TRUNCATED), forced)]}, decide=Decide.VOTE)
     assert (o.winner, o.valid, o.invalid, o.forced, o.calls) == (B, 1, 0, 1, 2)
 
 
@@ -149,7 +159,7 @@ def test_an_order_without_an_answer_leaves_no_number_behind(calls: list[Heard], 
     for ab, ba in ((calls, [answered(A)]), ([answered(A)], calls), (calls, calls)):
         o = opinion(ab, ba, decide=Decide.SOFT)
         assert (o.winner, o.p_a, o.consistent, o.error, o.reason) == (None, None, None, error, error)
-        v = verdict([o])
+        v = single(o)
         assert (v.status, v.error, v.winner) == (ItemStatus.FAILED, error, None)
         assert v.message
 
@@ -160,17 +170,12 @@ def test_errors_of_an_order_that_has_an_answer_are_not_the_items() -> None:
 
 
 def test_a_verdict_of_one_is_its_opinion_as_results_show_it() -> None:
-    v = verdict([opinion([answered(A, None, Flag.CONFLICTING)], [answered(B)])])
+    v = single(opinion([answered(A, None, Flag.CONFLICTING)], [answered(B)]))
     assert (v.winner, v.p_a, v.consistent) == (A, 1.0, True)
     (opined,) = v.opinions
     one = json.loads(json.dumps(opined.as_json()))
     assert one["votes"] == {"ab": {"A": 1, "B": 0, "tie": 0}, "ba": {"A": 1, "B": 0, "tie": 0}}
     assert (one["judge"], one["reason"], one["flags"], one["vote_entropy"]) == ("judge", None, ["conflicting"], 0.0)
-
-
-def test_a_panel_of_several_has_no_verdict_yet() -> None:
-    with pytest.raises(ValueError, match="too many"):
-        verdict([opinion([answered(A)])] * 2)
 
 
 # One call: an answer with or without a probability on its side, or none.
@@ -189,7 +194,7 @@ HEARINGS = st.lists(st.sampled_from(Order), min_size=1, max_size=2, unique=True)
 )
 OPTIONS = st.fixed_dictionaries(
     {
-        "decide": st.sampled_from(Decide),
+        "decide": st.sampled_from([Decide.VOTE, Decide.SOFT]),
         "on_conflict": st.sampled_from(OnConflict),
         "tie_margin": st.sampled_from([0.0, 0.1, 0.25, 0.5]),
     }
@@ -197,16 +202,16 @@ OPTIONS = st.fixed_dictionaries(
 
 
 def mirror(call: Heard) -> Heard:
-    winner = call.winner.mirrored if call.winner else None
+    winner = call.reading.winner.mirrored if call.reading.winner else None
     p_first = None if call.p_first is None else 1 - call.p_first
     return replace(call, reading=replace(call.reading, winner=winner), p_first=p_first)
 
 
 @given(heard=HEARINGS, options=OPTIONS)
 def test_mirrored_answers_make_the_mirrored_opinion(heard, options) -> None:
-    seen = weigh("judge", heard, **options)
-    mirrored = weigh(
-        "judge", {order: [[*map(mirror, calls)] for calls in samples] for order, samples in heard.items()}, **options
+    seen = weighed(heard, **options)
+    mirrored = weighed(
+        {order: [[*map(mirror, calls)] for calls in samples] for order, samples in heard.items()}, **options
     )
     assert mirrored == replace(
         seen,
@@ -222,8 +227,8 @@ def test_mirrored_answers_make_the_mirrored_opinion(heard, options) -> None:
 def test_exchanging_the_candidates_exchanges_the_answer(heard, options) -> None:
     # The same completions, but what was the given order is the swapped one now.
     other = {Order.AB: Order.BA, Order.BA: Order.AB}
-    seen = weigh("judge", heard, **options)
-    exchanged = weigh("judge", {other[order]: samples for order, samples in heard.items()}, **options)
+    seen = weighed(heard, **options)
+    exchanged = weighed({other[order]: samples for order, samples in heard.items()}, **options)
     assert exchanged.winner == (seen.winner.mirrored if seen.winner else None)
     assert exchanged.p_a == (None if seen.p_a is None else pytest.approx(1 - seen.p_a, abs=1e-12))
     assert (exchanged.consistent, exchanged.error, exchanged.first_slot) == (
@@ -235,5 +240,5 @@ def test_exchanging_the_candidates_exchanges_the_answer(heard, options) -> None:
 
 @given(heard=HEARINGS, options=OPTIONS)
 def test_an_opinion_comes_back_from_json(heard, options) -> None:
-    seen = weigh("judge", heard, **options)
+    seen = weighed(heard, **options)
     assert Opinion.from_json(json.loads(json.dumps(seen.as_json()))) == seen

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.judging.reading import LabelSet, before_label, read_verdict, seed_verdict, unfinished
+from services.judging.reading import (
+    LabelSet,
+    VerdictForm,
+    before_label,
+    label_start,
+    read_verdict,
+    seed_verdict,
+    unfinished,
+)
 from services.vocabulary import FinishReason, Flag, Outcome, Winner
 
 AB = LabelSet()
@@ -34,7 +42,7 @@ FINISHES = st.sampled_from(FinishReason)
 
 
 def read(text: str, finish: FinishReason = FinishReason.STOP, labels: LabelSet = AB, thinks: bool = False):
-    return read_verdict(text, finish, labels, thinks=thinks)
+    return read_verdict(text, finish, VerdictForm("verdict", labels), thinks=thinks)
 
 
 @pytest.mark.parametrize(
@@ -207,11 +215,11 @@ def test_what_stands_before_a_label_ends_where_the_label_begins(text: str, finis
     ],
 )
 def test_a_label_begins_behind_marks_and_naming(content: str, start: int) -> None:
-    assert AB.label_start(content) == start
+    assert label_start(AB, content) == start
 
 
 def test_a_longer_label_begins_at_its_first_letter() -> None:
-    assert LabelSet("First", "Second").label_start("\n*Answer: second*") == len("\n*Answer: ")
+    assert label_start(LabelSet("First", "Second"), "\n*Answer: second*") == len("\n*Answer: ")
 
 
 @given(before=COMPLETIONS, letter=st.sampled_from("AB"), after=st.text("xyz \n", max_size=5))
@@ -259,4 +267,4 @@ def test_a_hostile_megabyte_is_read_like_any_other_text(text: str) -> None:
     ],
 )
 def test_an_unfinished_text_is_made_ready_for_a_forced_verdict(text: str, thinks: bool, ready: str) -> None:
-    assert unfinished(text, AB, thinks=thinks) == ready
+    assert unfinished(text, VerdictForm("verdict", AB), thinks=thinks) == ready
