@@ -93,6 +93,7 @@ class Decide(StrEnum):
 
     SOFT = "soft"
     VOTE = "vote"
+    SCORES = "scores"
 
 
 class OnConflict(StrEnum):

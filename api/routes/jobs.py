@@ -16,7 +16,7 @@ from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest
 from services.foundation.identifiers import shown
 from services.foundation.jsontext import escaped
 from services.jobs.cancel import cancel
-from services.jobs.intake import MOST_HEARD, ItemReader, Upload
+from services.jobs.intake import ItemReader, Upload
 from services.jobs.queries import JobView, list_jobs, load_job
 from services.jobs.request import read_job, read_job_with_items
 from services.jobs.submit import Submitted, submit
@@ -95,7 +95,7 @@ def _submit_form() -> Submitted:
     stream = cast(BinaryIO, request.stream)
     with received(stream, boundary, largest, at_hand.settings.spool_dir) as upload:
         submission = read_job(upload.job, at_hand.fleet)
-        items = Upload(upload.items, ItemReader(MOST_HEARD))
+        items = Upload(upload.items, ItemReader(submission.candidates))
         return submit(at_hand.engine, tenant_id(), submission, items)
 
 

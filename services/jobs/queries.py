@@ -111,6 +111,7 @@ class JobView:
         row = self._row
         per_second, eta = self._pace()
         callback = row["callback"]
+        settings = JobSettings.model_validate_json(row["settings"])
         return Job(
             id=shown("job", row["id"]),
             kind=JobKind(row["kind"]),
@@ -118,7 +119,8 @@ class JobView:
             name=row["name"],
             judges=row["judges"],
             priority=Priority(row["priority"]).name.lower(),
-            options=JobSettings.model_validate_json(row["settings"]),
+            options=settings.judges,
+            panel=settings.panel,
             counts=Counts(
                 total=row["total"],
                 queued=self._left - row["running"],

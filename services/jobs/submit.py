@@ -5,7 +5,7 @@ does not grow with the number of items: they go through COPY as they are read, a
 faults.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -86,7 +86,8 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
     job_id = new_id()
     now, day = connection.execute(CLOCK).one()
     deadline = _deadline(submission.deadline, now)
-    total = copy_rows(connection, "item", ITEM_COLUMNS, _rows(job_id, items))
+    counted = _Counted(items)
+    total = copy_rows(connection, "item", ITEM_COLUMNS, _rows(job_id, counted))
     if total == 0:
         raise NoItems("the job has no items")
     job = {
@@ -107,7 +108,8 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
     }
     connection.execute(ADD_JOB, job)
     steps = plan(submission.kind, submission.judges)
-    chunks = lay_out(connection, job_id, steps, total, chunk_size(submission.calls_per_item), submission.priority)
+    size = chunk_size(submission.calls_per_item(counted.most_candidates))
+    chunks = lay_out(connection, job_id, steps, total, size, submission.priority)
     # Last, since making a partition locks the table of all traces until the commit.
     ensure_partition(connection, day)
     return Submitted(job_id, submission.judges, chunks, load_job(connection, tenant_id, job_id))
@@ -124,7 +126,21 @@ def _deadline(asked: datetime | None, now: datetime) -> datetime:
     return asked
 
 
-def _rows(job_id: UUID, items: Items) -> Iterator[tuple[object, ...]]:
+class _Counted:
+    """Items that pass by, and the most candidates that one of them has."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+        self.most_candidates = 2
+
+    def __iter__(self) -> Iterator[Item | Fault]:
+        for item in self._items:
+            if isinstance(item, Item):
+                self.most_candidates = max(self.most_candidates, item.candidates)
+            yield item
+
+
+def _rows(job_id: UUID, items: Iterable[Item | Fault]) -> Iterator[tuple[object, ...]]:
     for seq, item in enumerate(items):
         if isinstance(item, Fault):
             raise _FaultyItems
