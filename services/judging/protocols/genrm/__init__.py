@@ -1,0 +1,1 @@
+"""NVIDIA's GenRM models, generative pairwise judges that grade both responses and rank them."""
