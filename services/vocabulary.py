@@ -42,6 +42,7 @@ class Stage(StrEnum):
 
     HEAR = "hear"
     CONCLUDE = "conclude"
+    REREAD = "reread"
 
 
 class ItemStatus(StrEnum):

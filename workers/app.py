@@ -74,7 +74,7 @@ def run_worker(settings: Settings, name: str) -> int:
     if name not in fleet.models:
         raise Misconfigured(f"the fleet has no model {name}; there are {', '.join(sorted(fleet.models))}")
     model = fleet.models[name]
-    tokenizer = load_tokenizer(model.weights, model.revision)
+    tokenizer = load_tokenizer(model.weights, model.revision, model.chat_template)
     known_tokens = vocabulary_size(tokenizer, model.weights, model.revision)
     judge = Judge.of(model, tokenizer, known_tokens)  # before the weights: what cannot be asked is not loaded
     signal.signal(signal.SIGTERM, _leave)  # until Celery takes over

@@ -12,13 +12,14 @@ from api.errors import InvalidMultipart, UnsupportedMediaType
 from api.routes.parameters import JobPath, JobsQuery, NoQuery
 from api.session import parts, session
 from api.uploads import received
-from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest
+from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest, RereadRequest
 from services.foundation.identifiers import shown
 from services.foundation.jsontext import escaped
 from services.jobs.cancel import cancel
 from services.jobs.intake import ItemReader, Upload
 from services.jobs.queries import JobView, list_jobs, load_job
 from services.jobs.request import read_job, read_job_with_items
+from services.jobs.reread import read_reread, submit_reread
 from services.jobs.submit import Submitted, submit
 
 LARGEST_JSON = 64 << 20
@@ -73,9 +74,7 @@ def submit_job(query: NoQuery) -> Response:  # noqa: ARG001 - declares that ther
     for model in submitted.models:
         at_hand.metrics.submitted(model)
         at_hand.bell.ring(model, submitted.chunks)
-    response = _job(submitted.view, HTTPStatus.ACCEPTED)
-    response.headers["Location"] = f"/v1/jobs/{shown('job', submitted.job_id)}"
-    return response
+    return _queued(submitted)
 
 
 def _submit_json() -> Submitted:
@@ -144,6 +143,38 @@ def cancel_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - dec
         cancel(connection, tenant_id(), path.id, parts().settings.public_url)
         view = load_job(connection, tenant_id(), path.id)
     return _job(view, HTTPStatus.OK)
+
+
+@blueprint.post(
+    "/jobs/<job_id>/reread",
+    operation_id="reread_job",
+    request_body={"required": False, "content": {JSON: {"schema": openapi.schema(RereadRequest)}}},
+    responses=openapi.answers(
+        HTTPStatus.ACCEPTED,
+        "The new job is in the queue",
+        {JSON: Job},
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ),
+)
+def reread_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
+    """Read a job's traces again.
+
+    A new job, whose `reread_of` is this one, reads the stored completions with today's protocol and with the options
+    given here. No runtime is asked anything. Items that were never heard to their end have expired in it.
+    """
+    request.max_content_length = LARGEST_JSON
+    wanted, metadata = read_reread(request.get_data(cache=False))
+    at_hand = parts()
+    return _queued(submit_reread(at_hand.engine, tenant_id(), path.id, wanted, metadata, at_hand.fleet))
+
+
+def _queued(submitted: Submitted) -> Response:
+    response = _job(submitted.view, HTTPStatus.ACCEPTED)
+    response.headers["Location"] = f"/v1/jobs/{shown('job', submitted.job_id)}"
+    return response
 
 
 def _job(view: JobView, status: HTTPStatus) -> Response:

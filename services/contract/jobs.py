@@ -17,6 +17,9 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
 )
 
 from services.contract.webhooks import Callback, rfc3339
@@ -41,6 +44,18 @@ def _prose(text: str) -> str:
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("NUL and lone surrogates are not allowed")
     return text
+
+
+def _one_fault(what: str) -> WrapValidator:
+    """For a choice of forms: what fits none of them is one fault, not one a form."""
+
+    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError(f"must be {what}") from None
+
+    return WrapValidator(check)
 
 
 def _number(value: Any) -> Any:
@@ -81,7 +96,10 @@ Name = Annotated[StrictStr, AfterValidator(_plain), Field(max_length=200)]
 Number = Annotated[float, BeforeValidator(_number)]
 Index = Annotated[StrictInt, Field(ge=0, lt=MOST_CANDIDATES)]
 PairList = Annotated[list[tuple[Index, Index]], Field(min_length=1, max_length=120), AfterValidator(_pairs)]
-Pairs = Literal["all", "circular"] | PairList
+Pairs = Annotated[
+    Literal["all", "circular"] | PairList,
+    _one_fault('"all", "circular" or pairs of candidates, by their indices from 0 on, that tie all of them together'),
+]
 Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
 Instant = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
 Principle = Annotated[StrictStr, AfterValidator(_prose), Field(min_length=1, max_length=LONGEST_PRINCIPLE)]
@@ -139,6 +157,12 @@ class StopAt(Request):
     confidence: Annotated[Number, Field(gt=0.5, lt=1)]
 
 
+EarlyStop = Annotated[
+    Literal["never", "certain"] | StopAt,
+    _one_fault('"never", "certain" or {"confidence": c} with c above 1/2 and below 1'),
+]
+
+
 class PanelOptions(Request):
     """How several judges' opinions become one verdict."""
 
@@ -149,12 +173,12 @@ class PanelOptions(Request):
     tie_margin: Annotated[Number, Field(ge=0, lt=0.5)] | None = Field(default=None, description="default 0")
 
 
-class Options(Request):
-    """How a job is heard. What is left out, or null, is the model's own default, else the one named here."""
+class JudgeOptions(Request):
+    """How a judge hears. What is left out, or null, is the model's own default, else the one named here."""
 
     orders: Orders | None = Field(default=None, description="default `both`")
     samples: Annotated[StrictInt, Field(ge=1, le=16)] | None = Field(default=None, description="per order; default 1")
-    early_stop: Literal["never", "certain"] | StopAt | None = Field(
+    early_stop: EarlyStop | None = Field(
         default=None,
         description="when an item needs no more samples: `certain` (default), when none could change its winner; a "
         "confidence, also when a sequential test finds the preferred side with it",
@@ -167,9 +191,7 @@ class Options(Request):
         default=None, description="how two scores and a ranking become one number; default `blended`"
     )
     pairs: Pairs | None = Field(default=None, description="which of more than two candidates meet; default `all`")
-    principle: Principle | None = Field(
-        default=None, description="what to judge by, for judges that take a principle"
-    )
+    principle: Principle | None = Field(default=None, description="what to judge by, for judges that take a principle")
     forced_verdict: StrictBool | None = Field(default=None, description="default true")
     on_conflict: OnConflict | None = Field(default=None, description="default `tie`")
     tie_margin: Annotated[Number, Field(ge=0)] | None = Field(
@@ -177,7 +199,33 @@ class Options(Request):
     )
     reading: Literal["strict", "seed"] | None = Field(default=None, description="default `strict`")
     sampling: SamplingOptions | None = None
+
+
+class Options(JudgeOptions):
+    """How a job is heard: by every judge alike, as far as it can."""
+
+    panel: PanelOptions | None = Field(default=None, description="for several judges")
+
+
+class RereadOptions(Request):
+    """What another reading of the same calls may change; what is left out, or null, is as in the job read again."""
+
+    decide: Decide | None = None
+    margin: MarginName | None = None
+    forced_verdict: StrictBool | None = Field(default=None, description="false leaves the forced verdicts out")
+    on_conflict: OnConflict | None = None
+    tie_margin: Annotated[Number, Field(ge=0)] | None = None
+    reading: Literal["strict", "seed"] | None = None
     panel: PanelOptions | None = None
+
+
+class RereadRequest(Request):
+    """A job to make out of another one's traces."""
+
+    name: Name | None = None
+    metadata: dict[str, Any] | None = Field(default=None, description="kept and given back as sent; at most 16 KiB")
+    options: RereadOptions | None = None
+    callback: Callback | None = None
 
 
 class JobRequest(Request):
@@ -246,7 +294,7 @@ class JudgeSettings(BaseModel):
 
     orders: Orders
     samples: int
-    early_stop: Literal["never", "certain"] | StopAt
+    early_stop: EarlyStop
     mode: Mode
     decide: Decide
     margin: MarginName
@@ -314,6 +362,7 @@ class Job(BaseModel):
     kind: JobKind
     status: JobStatus
     name: str | None
+    reread_of: str | None = Field(description="the job whose traces this one reads again")
     judges: list[str]
     priority: PriorityName
     options: dict[str, JudgeSettings] = Field(description="by judge, every default resolved")

@@ -12,9 +12,33 @@ from services.vocabulary import FinishReason, ItemError, ItemStatus, Order, Outc
 class ItemVerdict(BaseModel):
     """The panel's answer on one item, in the item's frame: `A` is its first candidate."""
 
-    winner: Winner | None = Field(description="null: an abstention")
-    p_a: float | None = Field(description="how far the panel prefers the first candidate, 0 to 1")
+    winner: Winner | int | None = Field(
+        description="null: an abstention. Of more than two candidates the best one's index, or `tie`"
+    )
+    p_a: float | None = Field(description="how far the panel prefers the first candidate, 0 to 1; null for more than 2")
     consistent: bool | None = Field(description="both orders prefer the same side; null with a single order")
+    ranking: list[int] | None = Field(
+        default=None, description="of more than two: the candidates' indices, the best first; equal ones as given"
+    )
+    ranks: list[int] | None = Field(
+        default=None, description="of more than two: each candidate's rank; equal ones share"
+    )
+    scores: list[float] | None = Field(
+        default=None, description="of more than two: each candidate's mean in `matrix` over those it was compared with"
+    )
+    matrix: list[list[float | None]] | None = Field(
+        default=None, description="how far the row is preferred to the column; null where they were not compared"
+    )
+    strengths: list[dict[str, float]] | None = Field(
+        default=None, description="Bradley-Terry log-strengths with 95 % intervals; null where candidates were graded"
+    )
+    separated: bool | None = Field(
+        default=None, description="some candidates beat the rest without exception: how far ahead they are is a guess"
+    )
+    missing: list[str] | None = Field(default=None, description="judges of the panel that gave no opinion in time")
+    disagreement: float | None = Field(
+        default=None, description="the chance that two judges of the panel, drawn by weight, differ in their winner"
+    )
     opinions: list[dict[str, Any]] = Field(description="one a judge")
 
 
@@ -55,7 +79,8 @@ class Trace(BaseModel):
     stage: Stage
     judge: str
     call: int = Field(description="the number of the call within its item and judge")
-    order: Order
+    order: Order | None = Field(description="null for a judge that is shown one candidate at a time")
+    slots: list[int] = Field(description="the candidates shown, by index, in the order of their slots")
     sample: int
     forced: bool = Field(description="one token out of the labels: a verdict, or the probability of a written one")
     outcome: Outcome

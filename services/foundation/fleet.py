@@ -44,6 +44,7 @@ class FleetModel(BaseModel):
     protocol: str
     weights: str = Field(description="hub id or directory; also where the tokenizer is")
     revision: str | None = None
+    chat_template: Path | None = Field(default=None, description="a file in place of the tokenizer's own template")
     context_length: int = Field(default=32768, ge=256)
     sampling: FleetSampling = FleetSampling()
     options: Mapping[str, object] = Field(default_factory=dict, description="defaults of job options, such as mode")
@@ -72,6 +73,9 @@ def load_fleet(path: Path) -> Fleet:
         raise Misconfigured(f"the fleet file {path} is not TOML: {error}") from error
     try:
         models = {name: {**entry, "name": name} for name, entry in document.pop("models", {}).items()}
+        for entry in models.values():
+            if "chat_template" in entry:  # beside the fleet file, unless it says where
+                entry["chat_template"] = path.parent / str(entry["chat_template"])
         return Fleet.model_validate({"models": models, **document})
     except (ValidationError, TypeError) as error:
         raise Misconfigured(f"the fleet file {path} is wrong: {error}") from error

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import RowMapping
+
 from services.jobs.claim import Docket
 from services.judging.heard import NO_ANSWER, Heard, unanswered
 from services.judging.hearing import CallKey, Comparison, Hearing, HearingOptions
@@ -58,7 +60,7 @@ def open_cases(settings: Mapping[str, Any], judge: Judge, docket: Docket) -> lis
     for row in docket.heard:
         if (case := cases.get(row["seq"])) is not None:
             key = CallKey.from_number(row["call"])
-            case.hearing.record(key, _replayed(case.hearing, key, dict(row)))
+            case.hearing.record(key, replayed(case.hearing, key, row))
     return list(cases.values())
 
 
@@ -68,7 +70,8 @@ def comparison(item: Mapping[str, Any]) -> Comparison:
     return Comparison(context, tuple(candidate["content"] for candidate in item["candidates"]))
 
 
-def _replayed(hearing: Hearing, key: CallKey, row: Mapping[str, Any]) -> Heard:
+def replayed(hearing: Hearing, key: CallKey, row: RowMapping) -> Heard:
+    """A stored call, read by the hearing: `row` is its trace."""
     outcome = Outcome(row["outcome"])
     if outcome in NO_ANSWER and row["completion"] is None:
         return unanswered(outcome)

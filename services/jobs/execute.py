@@ -203,7 +203,7 @@ class _Chunk:
             return
         case.closed = True
         opinion = case.hearing.opinion()
-        self._batch.opinions.append(opinion_row(self._held, case.seq, opinion))
+        self._batch.opinions.append(opinion_row(self._held.job_id, case.seq, opinion))
         if self._held.settles:
             self._batch.verdicts.append(verdict_row(self._held.job_id, case.seq, single(opinion)))
 

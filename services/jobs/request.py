@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from services.contract.jobs import (
-    MOST_INLINE_ITEMS,
     JobRequest,
     JobSettings,
+    JudgeOptions,
     JudgeSettings,
     Options,
     PanelOptions,
@@ -22,11 +22,12 @@ from services.contract.jobs import (
     Sampling,
     SamplingOptions,
 )
-from services.foundation.errors import Fault, Invalid, Malformed, Misconfigured, NoItems
+from services.foundation.errors import Fault, Invalid, Misconfigured, NoItems
 from services.foundation.fleet import Fleet, FleetModel
 from services.foundation.jsontext import escaped
-from services.jobs.intake import NESTED, Inline, Item, ItemReader
-from services.jobs.strictjson import DEEPEST, JsonError, StrictReader, blank_end, pointer_to, too_deep
+from services.jobs.body import Member, members_of
+from services.jobs.intake import NESTED, Inline
+from services.jobs.strictjson import DEEPEST, pointer_to, too_deep
 from services.judging.hearing import default_decide, ways_to_decide
 from services.judging.pairings import pairings
 from services.judging.protocol import JudgeProtocol
@@ -78,7 +79,7 @@ def _calls(settings: JudgeSettings, slots: int, candidates: int) -> int:
 
 def read_job(body: bytes, fleet: Fleet) -> Submission:
     """The job of an upload: a body without items. Raises Malformed, Invalid."""
-    members, items = _members(body)
+    members, items = members_of(body)
     if items is not None or "items" in members:
         fault = Fault("unknown_field", "/items", "the items of an upload are a part of their own")
         raise Invalid("the job cannot be accepted", [fault])
@@ -87,7 +88,7 @@ def read_job(body: bytes, fleet: Fleet) -> Submission:
 
 def read_job_with_items(body: bytes, fleet: Fleet) -> tuple[Submission, Inline]:
     """A job that holds its items, faulty ones among them. Raises Malformed, Invalid, NoItems."""
-    members, items = _members(body)
+    members, items = members_of(body)
     if items is None:
         given = members.pop("items", None)
         fault = Fault("invalid_value", "/items", "items is a list") if given else MISSING_ITEMS
@@ -102,19 +103,19 @@ def check_fleet(fleet: Fleet) -> None:
     """Raises Misconfigured when a model's default options are none."""
     for model in fleet.models.values():
         try:
-            Options.model_validate(model.options)
+            JudgeOptions.model_validate(model.options)
         except ValidationError as error:
             raise Misconfigured(f"the options of the model {model.name} are wrong: {error}") from error
 
 
 def default_mode(model: FleetModel) -> Mode:
     """The mode of a job that names none."""
-    return Options.model_validate(model.options).mode or Mode.REASON
+    return JudgeOptions.model_validate(model.options).mode or Mode.REASON
 
 
-def resolve(options: Options, model: FleetModel, family: JudgeProtocol) -> JudgeSettings:
+def resolve(options: JudgeOptions, model: FleetModel, family: JudgeProtocol) -> JudgeSettings:
     """Every option: the job's own, else the model's default, else the system's."""
-    fallback = Options.model_validate(model.options)
+    fallback = JudgeOptions.model_validate(model.options)
 
     def pick(name: str, default: Any) -> Any:
         for given in (options, fallback):
@@ -157,128 +158,22 @@ def resolve_panel(options: PanelOptions | None, judges: Sequence[str]) -> PanelS
 MISSING_ITEMS = Fault("missing_field", "/items", "a job needs items")
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    value: Any
-    text: str
-
-
-def _members(body: bytes) -> tuple[dict[str, _Member], Inline | None]:
-    """The members of the object that `body` is, and its `items` where that is a list."""
-    try:
-        text = body.decode().removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        message = f"not UTF-8: {error.reason} at byte {error.start + 1}"
-        raise Malformed("the body is not UTF-8", [Fault("invalid_utf8", "", message)]) from None
-    try:
-        return _Walk(text).members()
-    except JsonError as error:
-        fault = Fault(error.code, error.pointer, error.message)
-        if error.code == "invalid_json":
-            raise Malformed("the body is not JSON", [fault]) from None
-        raise Invalid("the body cannot be used", [fault]) from None
-    except RecursionError:
-        raise Invalid("the body cannot be used", [Fault("invalid_value", "", NESTED)]) from None
-
-
-class _Walk:
-    """Goes through the top of a body by hand, so that every member's own text is known."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._json = StrictReader()
-        self._reader = ItemReader()
-        self._at = 0
-
-    def members(self) -> tuple[dict[str, _Member], Inline | None]:
-        members: dict[str, _Member] = {}
-        items: Inline | None = None
-        if self._next() != "{":
-            self._json.document(self._text)
-            raise JsonError("not_an_object", "", "the body is a JSON object")
-        self._at += 1
-        more = self._next() != "}"
-        while more:
-            if self._next() != '"':
-                raise self._expected("a key")
-            key = self._value("").value
-            if key in members or (key == "items" and items is not None):
-                raise JsonError("invalid_json", "", "a key stands twice in the body")
-            self._take(":")
-            if key == "items" and self._next() == "[":
-                items = self._items()
-            else:
-                self._next()
-                members[key] = self._value(pointer_to(key))
-            if more := self._next() == ",":
-                self._at += 1
-        self._take("}")
-        if self._next():
-            raise self._expected("nothing more")
-        return members, items
-
-    def _items(self) -> Inline:
-        read: list[Item | Fault] = []
-        self._at += 1
-        more = self._next() != "]"
-        while more:
-            if len(read) == MOST_INLINE_ITEMS:
-                message = f"a body holds at most {MOST_INLINE_ITEMS} items; an upload may hold more"
-                raise JsonError("too_many_items", "/items", message)
-            self._next()
-            start = self._at
-            value, self._at, infinite = self._json.scan(self._text, start)
-            if infinite:
-                read.append(Fault(infinite.code, pointer_to("items", len(read)) + infinite.pointer, infinite.message))
-            else:
-                read.append(self._reader.element(len(read), self._text[start : self._at], value))
-            if more := self._next() == ",":
-                self._at += 1
-        self._take("]")
-        return Inline(read)
-
-    def _value(self, pointer: str) -> _Member:
-        start = self._at
-        value, self._at, infinite = self._json.scan(self._text, start)
-        if infinite:
-            raise JsonError(infinite.code, pointer + infinite.pointer, infinite.message)
-        return _Member(value, self._text[start : self._at])
-
-    def _next(self) -> str:
-        """The next character that is not white space, nothing at the end."""
-        self._at = blank_end(self._text, self._at)
-        return self._text[self._at : self._at + 1]
-
-    def _take(self, character: str) -> None:
-        if self._next() != character:
-            raise self._expected(repr(character))
-        self._at += 1
-
-    def _expected(self, what: str) -> JsonError:
-        return JsonError("invalid_json", "", f"expected {what} at character {self._at + 1}")
-
-
-def _submission(members: Mapping[str, _Member], fleet: Fleet) -> Submission:
+def _submission(members: Mapping[str, Member], fleet: Fleet) -> Submission:
     try:
         request = JobRequest.model_validate({key: member.value for key, member in members.items()})
     except ValidationError as error:
-        raise Invalid("the job cannot be accepted", _faults(error), error.error_count()) from None
+        raise Invalid("the job cannot be accepted", faults_of(error), error.error_count()) from None
     options = request.options or Options()
-    faults: list[Fault] = []
-    metadata = members["metadata"].text if request.metadata is not None else "{}"
-    if len(metadata.encode()) > LARGEST_METADATA:
-        faults.append(Fault("too_large", "/metadata", f"metadata is larger than {LARGEST_METADATA} bytes"))
-    elif too_deep(request.metadata, DEEPEST - 1):
-        faults.append(Fault("invalid_value", "/metadata", NESTED))
+    metadata, faults = metadata_of(members)
     families: dict[str, JudgeProtocol] = {}
     for place, judge in enumerate(request.judges):
         try:
-            families[judge] = _family(fleet, judge)
+            families[judge] = family_of(fleet, judge)
         except Misconfigured as error:
             faults.append(Fault("unknown_model", pointer_to("judges", place), error.message))
     settings = {judge: resolve(options, fleet.models[judge], family) for judge, family in families.items()}
     for judge, family in families.items():
-        faults += _contradictions(judge, settings[judge], family)
+        faults += contradictions(judge, settings[judge], family)
     faults += _panel_contradictions(options, request.judges, families)
     if faults:
         raise Invalid("the job cannot be accepted", faults)
@@ -296,7 +191,19 @@ def _submission(members: Mapping[str, _Member], fleet: Fleet) -> Submission:
     )
 
 
-def _family(fleet: Fleet, judge: str) -> JudgeProtocol:
+def metadata_of(members: Mapping[str, Member]) -> tuple[str, list[Fault]]:
+    """The text of a body's metadata, and what is wrong with it."""
+    given = members.get("metadata")
+    if given is None or given.value is None:
+        return "{}", []
+    if len(given.text.encode()) > LARGEST_METADATA:
+        return "{}", [Fault("too_large", "/metadata", f"metadata is larger than {LARGEST_METADATA} bytes")]
+    if too_deep(given.value, DEEPEST - 1):
+        return "{}", [Fault("invalid_value", "/metadata", NESTED)]
+    return given.text, []
+
+
+def family_of(fleet: Fleet, judge: str) -> JudgeProtocol:
     """The family of a judge. Raises Misconfigured: the fleet has no such model, or it cannot be asked."""
     model = fleet.models.get(judge)
     if model is None:
@@ -304,7 +211,7 @@ def _family(fleet: Fleet, judge: str) -> JudgeProtocol:
     return protocol(model.protocol, model.protocol_options)
 
 
-def _contradictions(judge: str, settings: JudgeSettings, family: JudgeProtocol) -> Iterator[Fault]:
+def contradictions(judge: str, settings: JudgeSettings, family: JudgeProtocol) -> Iterator[Fault]:
     """What each option allows and this judge, or all of them together, do not."""
 
     def fault(option: str, message: str) -> Fault:
@@ -334,7 +241,7 @@ def _panel_contradictions(
         yield Fault("invalid_value", "/options/principle", "none of the judges takes a principle")
 
 
-def _faults(error: ValidationError) -> list[Fault]:
+def faults_of(error: ValidationError) -> list[Fault]:
     return [
         Fault(
             CODES.get(wrong["type"], "invalid_value"),

@@ -52,7 +52,7 @@ def trace_row(
         key.forced,
         epoch_id,
         heard.outcome,
-        json.dumps(heard.reading.as_json() | {"p_first": heard.p_first, "expected": heard.expected}),
+        json.dumps(heard.as_json()),
         escaped(text) if keep_prompt else None,
         hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         escaped(answered.text) if answered else None,
@@ -86,14 +86,17 @@ def _sampling_json(question: Question, wanted: Sampling) -> str | None:
     return json.dumps(sent)
 
 
-def opinion_row(held: Claim, seq: int, opinion: Opinion) -> tuple[Any, ...]:
+def opinion_row(job_id: UUID, seq: int, opinion: Opinion) -> tuple[Any, ...]:
     """One judge's opinion on one item."""
-    return (held.job_id, seq, opinion.judge, json.dumps(opinion.as_json()))
+    return (job_id, seq, opinion.judge, json.dumps(opinion.as_json()))
 
 
-def verdict_row(job_id: UUID, seq: int, reached: Verdict) -> tuple[Any, ...]:
-    """The panel's verdict on one item. Of more than two candidates the winner is an index, in digits."""
-    opinions, standing = reached.opinions, reached.standing
+def verdict_row(job_id: UUID, seq: int, reached: Verdict, *, spent: bool = True) -> tuple[Any, ...]:
+    """The panel's verdict on one item. Of more than two candidates the winner is an index, in digits.
+
+    What its opinions took counts as `spent` unless another job has spent it.
+    """
+    opinions, standing = reached.opinions if spent else (), reached.standing
     return (
         job_id,
         seq,

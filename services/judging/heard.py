@@ -7,7 +7,7 @@ but `latency_s`: a trace keeps the seconds that the worker waited, which take th
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from services.judging.protocol import JudgeProtocol
 from services.judging.reading import Reading, VerdictForm
@@ -52,6 +52,10 @@ class Heard:
     def sure(self) -> bool:
         """True where the answer's probability is known."""
         return self.p_first is not None or self.expected is not None
+
+    def as_json(self) -> dict[str, Any]:
+        """The reading as a trace keeps it, and what its probabilities say."""
+        return self.reading.as_json() | {"p_first": self.p_first, "expected": self.expected}
 
     @property
     def sent(self) -> bool:

@@ -16,8 +16,13 @@ HASHED_SUFFIXES = frozenset({".json", ".jinja", ".txt", ".model"})  # configurat
 HASHED_BYTES = 64 << 20
 
 
-def load_tokenizer(weights: str, revision: str | None = None) -> "PreTrainedTokenizerFast":
-    """The tokenizer of a hub id or directory, with its chat template. Raises OSError, ValueError if there is none."""
+def load_tokenizer(
+    weights: str, revision: str | None = None, chat_template: Path | None = None
+) -> "PreTrainedTokenizerFast":
+    """The tokenizer of a hub id or directory, with its own chat template or the one of the file `chat_template`.
+
+    Raises OSError, ValueError if there is none.
+    """
     logger = logging.getLogger("transformers")
     logger.addFilter(
         lambda record: record.levelno >= logging.ERROR
@@ -28,6 +33,8 @@ def load_tokenizer(weights: str, revision: str | None = None) -> "PreTrainedToke
     tokenizer = AutoTokenizer.from_pretrained(weights, revision=revision, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise ValueError(f"{weights} has no fast tokenizer")
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
     return cast("PreTrainedTokenizerFast", tokenizer)
 
 

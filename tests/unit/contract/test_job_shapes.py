@@ -6,7 +6,17 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import ValidationError
 
-from services.contract.jobs import Comparison, Counts, InlineJobRequest, Job, JobRequest, JobSettings, Options, Progress
+from services.contract.jobs import (
+    Comparison,
+    Counts,
+    InlineJobRequest,
+    Job,
+    JobRequest,
+    JudgeOptions,
+    JudgeSettings,
+    Options,
+    Progress,
+)
 from services.contract.problems import Problem
 from services.contract.results import Result
 from services.jobs.intake import FIELDS
@@ -40,7 +50,7 @@ def test_documented_items_have_the_fields_that_are_read() -> None:
 
 
 def test_options_and_settings_have_the_same_names() -> None:
-    assert set(Options.model_fields) == set(JobSettings.model_fields)
+    assert set(JudgeOptions.model_fields) == set(JudgeSettings.model_fields)
 
 
 def test_unknown_fields_are_refused() -> None:

@@ -27,12 +27,12 @@ def good(**changes: Any) -> dict[str, Any]:
     return {**GOOD, **changes}
 
 
-def read(body: bytes, most: int = 16) -> list[Item | Fault]:
-    return list(Upload(io.BytesIO(body), ItemReader(most)))
+def read(body: bytes, candidates: int | None = None) -> list[Item | Fault]:
+    return list(Upload(io.BytesIO(body), ItemReader(candidates)))
 
 
-def only(body: bytes, most: int = 16) -> Item | Fault:
-    (item,) = read(body, most)
+def only(body: bytes, candidates: int | None = None) -> Item | Fault:
+    (item,) = read(body, candidates)
     return item
 
 
@@ -139,13 +139,28 @@ def test_what_is_allowed_is_accepted(item: dict[str, Any]) -> None:
     assert isinstance(only(line(item)), Item)
 
 
-def test_today_two_candidates_can_be_judged() -> None:
+def test_pairs_that_a_job_lists_say_how_many_candidates_an_item_has() -> None:
     three = line(good(candidates=[{"content": "a"}] * 3))
-    fault = only(three, most=2)
+    for candidates in (2, 4):
+        fault = only(three, candidates)
+        assert isinstance(fault, Fault)
+        assert (fault.code, fault.pointer) == ("invalid_value", "/candidates")
+        assert fault.message == f"the job's pairs compare {candidates} candidates"
+    assert isinstance(only(three, 3), Item)
+
+
+@pytest.mark.parametrize("label", [0, 2, "tie", None])
+def test_of_more_than_two_candidates_the_label_is_an_index(label: int | str | None) -> None:
+    item = only(line(good(candidates=[{"content": "a"}] * 3, label=label)))
+    assert isinstance(item, Item)
+    assert json.loads(item.facets)["label"] == label
+
+
+@pytest.mark.parametrize("label", [3, -1, "A", True, 1.0, "0"])
+def test_a_label_that_is_no_index_is_refused(label: object) -> None:
+    fault = only(line(good(candidates=[{"content": "a"}] * 3, label=label)))
     assert isinstance(fault, Fault)
-    assert (fault.code, fault.pointer) == ("invalid_value", "/candidates")
-    assert "cannot be judged yet" in fault.message
-    assert isinstance(only(three, most=3), Item)
+    assert (fault.code, fault.pointer) == ("invalid_value", "/label")
 
 
 def nested(levels: int) -> bytes:
@@ -220,7 +235,7 @@ def test_texts_come_back_exactly(custom_id: str, content: str, candidates: list[
     assert json.loads(item.input) == sent
     assert json.loads(item.custom_id) == custom_id
     assert json.loads(item.facets) == {"label": None, "cluster": cluster, "systems": candidates}
-    for stored in item[1:]:
+    for stored in (item.custom_id, item.custom_id_hash, item.input, item.facets):
         stored.encode()  # what PostgreSQL takes: no lone surrogate, no NUL
         assert "\0" not in stored
 

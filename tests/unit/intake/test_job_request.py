@@ -25,6 +25,13 @@ FLEET = Fleet.model_validate(
                 "options": {"mode": "direct", "orders": "given", "sampling": {"top_k": 5}},
                 "sampling": {"temperature": 0.5, "top_k": 9, "max_tokens": 100},
             },
+            "genrm": {"name": "genrm", "protocol": "genrm", "weights": "w"},
+            "rubric": {
+                "name": "rubric",
+                "protocol": "prompted",
+                "weights": "w",
+                "protocol_options": {"grades": 5},
+            },
         }
     }
 )
@@ -51,24 +58,25 @@ def test_the_least_that_a_job_says() -> None:
         Priority.STANDARD,
         None,
     )
-    settings = job.settings
+    assert job.settings.panel is None
+    settings = job.settings.judges["reasoning"]
     assert (settings.orders, settings.samples, settings.mode, settings.decide) == (
         Orders.BOTH,
         1,
         Mode.REASON,
         Decide.VOTE,
     )
-    assert (settings.forced_verdict, settings.early_stop, settings.on_conflict) == (True, None, OnConflict.TIE)
-    assert (settings.tie_margin, settings.reading) == (0.0, "strict")
+    assert (settings.forced_verdict, settings.early_stop, settings.on_conflict) == (True, "certain", OnConflict.TIE)
+    assert (settings.tie_margin, settings.reading, settings.margin, settings.pairs) == (0.0, "strict", "blended", "all")
     assert set(settings.sampling.model_dump().values()) == {None}
 
 
 def test_options_come_from_the_job_then_the_model_then_the_system() -> None:
-    settings = read_job(body(judges=["direct"]), FLEET).settings
+    settings = read_job(body(judges=["direct"]), FLEET).settings.judges["direct"]
     assert (settings.mode, settings.decide, settings.orders) == (Mode.DIRECT, Decide.SOFT, Orders.GIVEN)
     assert settings.sampling.model_dump() == {"temperature": 0.5, "top_p": None, "top_k": 5, "max_tokens": 100}
     options = {"mode": "reason", "samples": 3, "sampling": {"temperature": 0, "max_tokens": 7}}
-    settings = read_job(body(judges=["direct"], options=options), FLEET).settings
+    settings = read_job(body(judges=["direct"], options=options), FLEET).settings.judges["direct"]
     assert (settings.mode, settings.decide, settings.orders) == (Mode.REASON, Decide.VOTE, Orders.GIVEN)
     assert settings.samples == 3
     assert settings.sampling.model_dump() == {"temperature": 0.0, "top_p": None, "top_k": 5, "max_tokens": 7}
@@ -83,9 +91,50 @@ def test_null_is_absent() -> None:
     assert read_job(body(options=options), FLEET) == read_job(body(), FLEET)
 
 
-def test_calls_of_an_item() -> None:
-    for options, calls in (({}, 2), ({"samples": 3}, 6), ({"orders": "given"}, 1), ({"orders": "random"}, 1)):
-        assert read_job(body(options=options), FLEET).settings.calls_per_item == calls
+@pytest.mark.parametrize(
+    ("judges", "options", "candidates", "calls"),
+    [
+        (["reasoning"], {}, 2, 2),
+        (["reasoning"], {"samples": 3}, 2, 6),
+        (["reasoning"], {"orders": "given"}, 2, 1),
+        (["reasoning"], {"orders": "random"}, 2, 1),
+        (["reasoning"], {}, 16, 240),
+        (["reasoning"], {"pairs": "circular", "samples": 2}, 5, 20),
+        (["reasoning"], {"pairs": [[0, 1], [1, 2]]}, 3, 4),
+        (["rubric"], {"samples": 2}, 5, 10),
+        (["rubric", "reasoning"], {}, 3, 6),
+    ],
+)
+def test_calls_of_an_item(judges: list[str], options: dict[str, Any], candidates: int, calls: int) -> None:
+    assert read_job(body(judges=judges, options=options), FLEET).calls_per_item(candidates) == calls
+
+
+def test_a_family_decides_in_its_own_way() -> None:
+    job = read_job(body(judges=["genrm", "rubric", "reasoning", "direct"]), FLEET)
+    assert {name: settings.decide for name, settings in job.settings.judges.items()} == {
+        "genrm": Decide.SCORES,
+        "rubric": Decide.SCORES,
+        "reasoning": Decide.VOTE,
+        "direct": Decide.SOFT,
+    }
+
+
+def test_a_panel() -> None:
+    options = {"panel": {"decide": "mean", "weights": {"direct": 2}}, "principle": "Be kind.\nBe brief."}
+    settings = read_job(body(judges=["reasoning", "direct", "genrm"], options=options), FLEET).settings
+    assert settings.panel is not None
+    assert (settings.panel.decide, settings.panel.tie_margin) == ("mean", 0.0)
+    assert settings.panel.weights == {"reasoning": 1.0, "direct": 2.0, "genrm": 1.0}
+    assert [judge.principle for judge in settings.judges.values()] == [None, None, "Be kind.\nBe brief."]
+
+
+def test_listed_pairs_say_how_many_candidates_items_have() -> None:
+    job = body(options={"pairs": [[0, 1], [2, 1]]}, items=comparisons(2))
+    _, items = read_job_with_items(job, FLEET)
+    assert [(fault.pointer, fault.code) for fault in items] == [
+        ("/items/0/candidates", "invalid_value"),
+        ("/items/1/candidates", "invalid_value"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +143,9 @@ def test_calls_of_an_item() -> None:
         ({"kind": "scoring"}, ("invalid_value", "/kind")),
         ({"kind": None}, ("invalid_value", "/kind")),
         ({"judges": []}, ("invalid_value", "/judges")),
-        ({"judges": ["reasoning", "direct"]}, ("invalid_value", "/judges")),
+        ({"judges": ["reasoning", "reasoning"]}, ("invalid_value", "/judges")),
+        ({"judges": [f"judge-{n}" for n in range(9)]}, ("invalid_value", "/judges")),
+        ({"judges": ["reasoning", "nobody"]}, ("unknown_model", "/judges/1")),
         ({"judges": "reasoning"}, ("invalid_value", "/judges")),
         ({"judges": [1]}, ("invalid_value", "/judges/0")),
         ({"judges": ["nobody"]}, ("unknown_model", "/judges/0")),
@@ -120,9 +171,32 @@ def test_calls_of_an_item() -> None:
         ({"options": {"mode": "fast"}}, ("invalid_value", "/options/mode")),
         ({"options": {"decide": "scores"}}, ("invalid_value", "/options/decide")),
         ({"options": {"forced_verdict": "yes"}}, ("invalid_value", "/options/forced_verdict")),
-        ({"options": {"early_stop": "certain"}}, ("invalid_value", "/options/early_stop")),
-        ({"options": {"early_stop": {"confidence": 0.95}}}, ("invalid_value", "/options/early_stop")),
+        ({"options": {"early_stop": "soon"}}, ("invalid_value", "/options/early_stop")),
+        ({"options": {"early_stop": {"confidence": 1}}}, ("invalid_value", "/options/early_stop")),
+        ({"options": {"early_stop": {"confidence": 0.9, "test": "t"}}}, ("invalid_value", "/options/early_stop")),
         ({"options": {"early_stop": False}}, ("invalid_value", "/options/early_stop")),
+        ({"options": {"pairs": "some"}}, ("invalid_value", "/options/pairs")),
+        ({"options": {"pairs": []}}, ("invalid_value", "/options/pairs")),
+        ({"options": {"pairs": [[0, 0]]}}, ("invalid_value", "/options/pairs")),
+        ({"options": {"pairs": [[0, 1], [1, 0]]}}, ("invalid_value", "/options/pairs")),
+        ({"options": {"pairs": [[0, 1], [2, 3]]}}, ("invalid_value", "/options/pairs")),
+        ({"options": {"pairs": [[0, 16]]}}, ("invalid_value", "/options/pairs")),
+        ({"options": {"margin": "wide"}}, ("invalid_value", "/options/margin")),
+        ({"options": {"principle": "Be kind."}}, ("invalid_value", "/options/principle")),
+        ({"options": {"principle": "\0"}, "judges": ["genrm"]}, ("invalid_value", "/options/principle")),
+        ({"options": {"mode": "direct"}, "judges": ["genrm"]}, ("invalid_value", "/options/mode")),
+        ({"options": {"decide": "soft"}, "judges": ["genrm"]}, ("invalid_value", "/options/decide")),
+        ({"options": {"decide": "vote"}, "judges": ["rubric"]}, ("invalid_value", "/options/decide")),
+        ({"options": {"tie_margin": 4.5}, "judges": ["genrm"]}, ("invalid_value", "/options/tie_margin")),
+        ({"options": {"panel": {"decide": "mean"}}}, ("invalid_value", "/options/panel")),
+        (
+            {"options": {"panel": {"weights": {"nobody": 1}}}, "judges": ["reasoning", "direct"]},
+            ("invalid_value", "/options/panel/weights/nobody"),
+        ),
+        (
+            {"options": {"panel": {"weights": {"direct": 0}}}, "judges": ["reasoning", "direct"]},
+            ("invalid_value", "/options/panel/weights/direct"),
+        ),
         ({"options": {"tie_margin": 0.5}}, ("invalid_value", "/options/tie_margin")),
         ({"options": {"tie_margin": True}}, ("invalid_value", "/options/tie_margin")),
         ({"options": {"reading": "loose"}}, ("invalid_value", "/options/reading")),
@@ -140,13 +214,6 @@ def test_calls_of_an_item() -> None:
 )
 def test_every_fault_has_its_pointer_and_code(changes: dict[str, Any], fault: tuple[str, str]) -> None:
     assert refused(body(**changes)) == [fault]
-
-
-def test_stopping_early_is_refused_with_what_is_done_instead() -> None:
-    with pytest.raises(Invalid) as caught:
-        read_job(body(options={"early_stop": "certain"}), FLEET)
-    (fault,) = caught.value.faults
-    assert fault.message.startswith("samples cannot stop early in this version: every sample is heard")
 
 
 def test_metadata_may_not_be_deep() -> None:

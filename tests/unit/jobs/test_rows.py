@@ -12,6 +12,7 @@ from services.jobs.rows import trace_row
 from services.judging.heard import Heard, unanswered
 from services.judging.hearing import CallKey
 from services.judging.judge import GREEDY, Question
+from services.judging.pairings import Seating
 from services.judging.prompt import Prompt
 from services.judging.reading import Reading
 from services.judging.runtime import CallRefused, Completion
@@ -38,8 +39,9 @@ def test_prompt_tokens_are_the_runtimes_own_where_a_call_was_sent(
 ) -> None:
     question = Question(Prompt([1, 2, 3, 4, 5], "ask"), GREEDY if came else None, ())
     answer = Answer("rid", came, NOW, 0.5) if came else None
-    key = CallKey(Order.AB, 0, forced=True)
-    row = trace_row(HELD, 0, key, question, GREEDY, heard, answer, new_id(), keep_prompt=True)
+    key = CallKey(0, Order.AB, 0, forced=True)
+    seating = Seating(0, Order.AB, (0, 1))
+    row = trace_row(HELD, 0, key, seating, question, GREEDY, heard, answer, new_id(), keep_prompt=True)
     trace = dict(zip(TRACE_COLUMNS, row, strict=True))
     assert trace["prompt_tokens"] == prompt_tokens
     assert trace["sent_at"] == (NOW if came else None)
