@@ -16,6 +16,7 @@ import pytest
 import redis
 from alembic import command
 from alembic.config import Config
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 from sqlalchemy import Engine
 
@@ -35,6 +36,11 @@ _database_numbers = itertools.count()
 
 # Their names are what a test asks for; a test that asks for one of them speaks to a real SGLang.
 _SGLANG_FIXTURES = {"sglang_python", "smollm2", "smollm2_server"}
+
+
+# How long an example takes says how busy the machine is: no test fails for that.
+settings.register_profile("assizes", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("assizes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
