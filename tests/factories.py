@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -65,10 +64,3 @@ def queue_body(engine: Engine, tenant_id: UUID, body: bytes, fleet: Fleet = FLEE
     """Submit the job that a request's body describes."""
     submission, inline = read_job_with_items(body, fleet)
     return submit(engine, tenant_id, submission, inline).job_id
-
-
-def queue_panel(engine: Engine, tenant_id: UUID, items: int, judges: tuple[str, ...]) -> UUID:
-    """Submit a job for several judges."""
-    body = {"kind": "judgement", "judges": judges[:1], "items": comparisons(items)}
-    submission, inline = read_job_with_items(json.dumps(body).encode(), FLEET)
-    return submit(engine, tenant_id, replace(submission, judges=judges), inline).job_id

@@ -10,6 +10,8 @@ from services.foundation.identifiers import new_id
 from services.jobs.claim import Claim, claim
 from services.jobs.lease import enrol
 from services.jobs.record import Batch
+from services.judging.opinion import Opinion
+from services.vocabulary import Order, Outcome, Winner
 from tests.factories import MODEL
 
 
@@ -27,7 +29,38 @@ def taken(engine: Engine, worker_id: UUID, model: str = MODEL) -> Claim:
     return held
 
 
-def heard(held: Claim, seqs: Iterable[int], *, tokens: int = 10) -> Batch:
+def opinion(judge: str, says: Winner = Winner.A) -> Opinion:
+    """What one call that says so comes to."""
+    return Opinion(
+        judge=judge,
+        winner=says,
+        p_a={Winner.A: 0.9, Winner.TIE: 0.5, Winner.B: 0.1}[says],
+        consistent=None,
+        error=None,
+        votes={Order.AB: {says: 1}},
+        vote_entropy=0.0,
+        margin=None,
+        ranking=None,
+        stopped=None,
+        standing=None,
+        pairs=(),
+        grades=None,
+        first_slot=int(says is Winner.A),
+        valid=1,
+        invalid=0,
+        forced=1,
+        without_p=0,
+        outcomes={Outcome.DECIDED: 1},
+        flags=frozenset(),
+        calls=1,
+        prompt_tokens=10,
+        cached_tokens=0,
+        completion_tokens=1,
+        latency_s=1.0,
+    )
+
+
+def heard(held: Claim, seqs: Iterable[int], *, tokens: int = 10, says: Winner = Winner.A) -> Batch:
     """What hearing the given items in one order would write."""
     batch = Batch()
     for seq in seqs:
@@ -43,7 +76,7 @@ def heard(held: Claim, seqs: Iterable[int], *, tokens: int = 10) -> Batch:
                 *("2026-01-01 00:00+00", 1.0, None),
             )
         )
-        batch.opinions.append((held.job_id, seq, held.model, "{}"))
+        batch.opinions.append((held.job_id, seq, held.model, json.dumps(opinion(held.model, says).as_json())))
         if held.settles:
             batch.verdicts.append((held.job_id, seq, "succeeded", "A", 0.9, *[None] * 6, 1, tokens, 0, 1))
     return batch

@@ -17,6 +17,41 @@ RECOUNT = text(
     FROM verdict WHERE job_id = :job_id
     """
 )
+OPINIONS = text(
+    """
+    SELECT count(*) AS given, count(DISTINCT (seq, judge)) AS distinct_ones, count(DISTINCT seq) AS items,
+           count(*) FILTER (WHERE judge <> ALL (SELECT unnest(judges) FROM job WHERE id = :job_id)) AS by_strangers
+    FROM opinion WHERE job_id = :job_id
+    """
+)
+UNACCOUNTED = text(  # verdicts that do not tell of every judge, by an opinion or as missing
+    """
+    SELECT count(*) AS verdicts FROM verdict JOIN job ON job.id = verdict.job_id
+    WHERE verdict.job_id = :job_id AND cardinality(job.judges) - coalesce(cardinality(verdict.missing), 0) <> (
+        SELECT count(*) FROM opinion WHERE opinion.job_id = verdict.job_id AND opinion.seq = verdict.seq
+    )
+    """
+)
+UNHEARD = text(  # items that a finished chunk left without its judge's opinion
+    """
+    SELECT count(*) AS items FROM chunk
+    JOIN item ON item.job_id = chunk.job_id AND item.seq >= chunk.first_seq AND item.seq < chunk.end_seq
+    WHERE chunk.job_id = :job_id AND chunk.stage = 'hear' AND chunk.state = 'finished' AND NOT EXISTS (
+        SELECT 1 FROM opinion
+        WHERE opinion.job_id = item.job_id AND opinion.seq = item.seq AND opinion.judge = chunk.model
+    )
+    """
+)
+CHUNKS = text(
+    """
+    SELECT count(DISTINCT ordinal) AS ordinals, count(*) FILTER (WHERE settles) AS settling,
+           count(DISTINCT ordinal) FILTER (WHERE settles) AS settled,
+           coalesce(sum(end_seq - first_seq) FILTER (WHERE settles), 0) AS items,
+           count(*) FILTER (WHERE state IN ('waiting', 'queued', 'running')) AS open,
+           count(*) FILTER (WHERE finished_version IS NULL) AS unfinished
+    FROM chunk WHERE job_id = :job_id
+    """
+)
 USAGE = text(
     """
     SELECT count(*) FILTER (WHERE sent_at IS NOT NULL) AS calls,
@@ -40,18 +75,19 @@ def check_ended_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
         events = connection.execute(
             text("SELECT type, sequence FROM event WHERE job_id = :job_id ORDER BY sequence"), {"job_id": job_id}
         ).all()
-        open_chunks = one(
-            text("SELECT count(*) AS n FROM chunk WHERE job_id = :job_id AND state IN ('waiting', 'queued', 'running')")
-        )
-        unfinished = one(text("SELECT count(*) AS n FROM chunk WHERE job_id = :job_id AND finished_version IS NULL"))
-        opinions = one(text("SELECT count(*) AS n FROM opinion WHERE job_id = :job_id"))
+        chunks, opinions, unheard, unaccounted = one(CHUNKS), one(OPINIONS), one(UNHEARD), one(UNACCOUNTED)
     status = JobStatus(job["status"])
     assert status in ENDED
     assert job["ended_at"] is not None
-    assert open_chunks["n"] == unfinished["n"] == 0
+    assert chunks["open"] == chunks["unfinished"] == 0
+    assert chunks["ordinals"] == chunks["settling"] == chunks["settled"]
+    assert chunks["items"] == job["total"]
     assert job["total"] == job["succeeded"] + job["failed"] + job["cancelled"] + job["expired"]
     assert (job["succeeded"], job["failed"]) == (counted["succeeded"], counted["failed"])
-    assert counted["verdicts"] == counted["items"] == opinions["n"]
+    assert counted["verdicts"] == counted["items"] <= opinions["items"]
+    assert opinions["given"] == opinions["distinct_ones"]
+    assert opinions["by_strangers"] == unheard["items"] == 0
+    assert unaccounted["verdicts"] == 0
     assert used["traces"] == used["distinct_calls"]
     assert job["calls"] == used["calls"]
     assert job["prompt_tokens"] == used["prompt_tokens"]

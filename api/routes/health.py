@@ -8,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.session import parts, session
+from services.foundation.fleet import CPU
 from services.jobs.roster import queue_depths
 
 blueprint = APIBlueprint("health", __name__, abp_tags=[{"name": "health"}])
@@ -34,7 +35,7 @@ def metrics() -> Response:
     """Show what Prometheus collects; also while the database is down, which it then says."""
     try:
         with session() as connection:
-            waiting = {**dict.fromkeys(parts().fleet.models, 0), **queue_depths(connection)}
+            waiting = {**dict.fromkeys((*parts().fleet.models, CPU), 0), **queue_depths(connection)}
     except SQLAlchemyError:
         waiting = None
     return Response(parts().metrics.page(waiting), content_type=CONTENT_TYPE_LATEST)

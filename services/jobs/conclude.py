@@ -5,6 +5,7 @@ with the chunk that settles it. A job ends once, in the transaction that ends it
 written there too. Lock order everywhere: job first, then chunks.
 """
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,12 @@ from services.jobs.stages import follow, plan
 from services.jobs.states import EVENTS, final_status, step
 from services.vocabulary import ChunkState, JobKind, JobStatus, Stage
 
-LOCK_JOB = text("SELECT *, deadline <= now() AS overdue FROM job WHERE id = :job_id FOR UPDATE")
+LOCK_JOB = text(
+    """
+    SELECT *, deadline <= now() AS overdue, deadline <= now() - interval '5 minutes' AS long_overdue
+    FROM job WHERE id = :job_id FOR UPDATE
+    """
+)
 
 END_CHUNKS = """
     WITH ended AS (
@@ -45,7 +51,19 @@ END_CHUNKS = """
 
 END_ONE = text(END_CHUNKS.format(which="stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model"))
 END_QUEUED = text(END_CHUNKS.format(which="state IN ('waiting', 'queued')"))
+END_WAITING = text(END_CHUNKS.format(which="state = 'waiting'"))
+END_UNHEARD = text(END_CHUNKS.format(which="state IN ('queued', 'running') AND stage <> 'conclude'"))
 END_OPEN = text(END_CHUNKS.format(which="state IN ('waiting', 'queued', 'running')"))
+
+QUEUE_HEARD = text(
+    """
+    UPDATE chunk SET state = 'queued'
+    WHERE job_id = :job_id AND state = 'waiting' AND EXISTS (
+        SELECT 1 FROM opinion
+        WHERE opinion.job_id = chunk.job_id AND opinion.seq >= chunk.first_seq AND opinion.seq < chunk.end_seq
+    )
+    """
+)
 
 ANY_OPEN = text(
     "SELECT EXISTS (SELECT 1 FROM chunk WHERE job_id = :job_id AND state IN ('waiting', 'queued', 'running'))"
@@ -64,12 +82,14 @@ ADD_EVENT = text(
 
 
 def lock_job(connection: Connection, job_id: UUID) -> RowMapping | None:
-    """The job's row, locked until the transaction ends, and whether it is `overdue`; None when it is gone."""
+    """The job's row, locked until the transaction ends, and whether it is `overdue`, or `long_overdue`: by so much that
+    nothing of it is waited for any more. None when it is gone.
+    """
     return connection.execute(LOCK_JOB, {"job_id": job_id}).mappings().first()
 
 
 def end_chunk(
-    connection: Connection, job: RowMapping, key: dict[str, Any], state: ChunkState, public_url: str
+    connection: Connection, job: RowMapping, key: Mapping[str, Any], state: ChunkState, public_url: str
 ) -> RowMapping:
     """End the one chunk that `key` names; then queue what waits for it, or end the job when nothing else is open.
 
@@ -78,7 +98,7 @@ def end_chunk(
     bound = {**key, "job_id": job["id"], "state": state, "version": job["version"] + 1}
     job = connection.execute(END_ONE, bound).mappings().one()
     if state is ChunkState.FINISHED and job["status"] != JobStatus.CANCELLING:
-        steps = plan(JobKind(job["kind"]), job["judges"])
+        steps = plan(JobKind(job["kind"]), job["judges"], reread=job["reread_of"] is not None)
         follow(connection, job["id"], steps, Stage(key["stage"]), key["ordinal"])
     return end_job_if_done(connection, job, public_url)
 
@@ -86,11 +106,6 @@ def end_chunk(
 def end_queued_chunks(connection: Connection, job: RowMapping, state: ChunkState) -> RowMapping:
     """End all queued and waiting chunks of a locked job, leaving the running ones to their workers."""
     return _end_many(connection, job, state, END_QUEUED)
-
-
-def end_open_chunks(connection: Connection, job: RowMapping, state: ChunkState) -> RowMapping:
-    """End all open chunks of a locked job; whoever runs one is fenced."""
-    return _end_many(connection, job, state, END_OPEN)
 
 
 def _end_many(connection: Connection, job: RowMapping, state: ChunkState, statement: Any) -> RowMapping:
@@ -121,6 +136,17 @@ def end_job_if_done(connection: Connection, job: RowMapping, public_url: str) ->
 
 
 def expire_job(connection: Connection, job: RowMapping, public_url: str) -> RowMapping:
-    """End a locked, open job whose deadline has passed, and all of its open chunks; a cancelling one ends cancelled."""
-    state = ChunkState.CANCELLED if job["status"] == JobStatus.CANCELLING else ChunkState.EXPIRED
-    return end_job_if_done(connection, end_open_chunks(connection, job, state), public_url)
+    """Give up what is open of a locked job whose deadline has passed; whoever runs a chunk of it is fenced.
+
+    What some judges of a panel have said by now is still concluded before the job ends, unless it is long overdue. A
+    cancelling job ends cancelled. Returns the job's row as it is now.
+    """
+    if job["status"] == JobStatus.CANCELLING:
+        job = _end_many(connection, job, ChunkState.CANCELLED, END_OPEN)
+    elif job["long_overdue"]:
+        job = _end_many(connection, job, ChunkState.EXPIRED, END_OPEN)
+    else:
+        job = _end_many(connection, job, ChunkState.EXPIRED, END_UNHEARD)
+        connection.execute(QUEUE_HEARD, {"job_id": job["id"]})
+        job = _end_many(connection, job, ChunkState.EXPIRED, END_WAITING)
+    return end_job_if_done(connection, job, public_url)

@@ -117,6 +117,7 @@ class JobView:
             kind=JobKind(row["kind"]),
             status=JobStatus(row["status"]),
             name=row["name"],
+            reread_of=shown("job", row["reread_of"]) if row["reread_of"] else None,
             judges=row["judges"],
             priority=Priority(row["priority"]).name.lower(),
             options=settings.judges,

@@ -5,7 +5,7 @@ recognised by the chunk's flush count and not repeated; a writer that lost its c
 nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +117,18 @@ class Batch:
         }
 
 
+def write_batch(connection: Connection, key: Mapping[str, Any], batch: Batch) -> None:
+    """Write a batch and move the counters of the chunk that `key` names, which the caller has locked."""
+    for table, columns, rows in (
+        ("trace", TRACE_COLUMNS, batch.traces),
+        ("opinion", OPINION_COLUMNS, batch.opinions),
+        ("verdict", VERDICT_COLUMNS, batch.verdicts),
+    ):
+        if rows:
+            copy_rows(connection, table, columns, rows)
+    connection.execute(MOVE_CHUNK, {**key, **batch.counts()})
+
+
 class Recorder:
     """Writes one claimed chunk. Not for use by several threads at once."""
 
@@ -180,15 +192,4 @@ class Recorder:
         chunk = self._lock_chunk(connection)
         if chunk["flushes"] == self._flushes + 1:
             return  # this very batch was committed, only the answer was lost
-        for table, columns, rows in self._tables(batch):
-            if rows:
-                copy_rows(connection, table, columns, rows)
-        connection.execute(MOVE_CHUNK, {**self._held.key, **batch.counts()})
-
-    @staticmethod
-    def _tables(batch: Batch) -> Sequence[tuple[str, Sequence[str], list[tuple[Any, ...]]]]:
-        return (
-            ("trace", TRACE_COLUMNS, batch.traces),
-            ("opinion", OPINION_COLUMNS, batch.opinions),
-            ("verdict", VERDICT_COLUMNS, batch.verdicts),
-        )
+        write_batch(connection, self._held.key, batch)

@@ -1,7 +1,8 @@
 """Rescue: what a silent worker held, and what outlived its deadline.
 
-Guarantee: within a tick of a lease's lapse its chunks can be claimed again; within a tick of its deadline a job has
-ended. Leases and deadlines are read on the database's clock alone. Any number of ticks may run at once.
+Guarantee: within a tick of a lease's lapse its chunks can be claimed again; within a tick of its deadline nothing of a
+job is heard any more, and it has ended but for conclusions that are due, which have minutes. Leases and deadlines are
+read on the database's clock alone. Any number of ticks may run at once.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,16 @@ REQUEUE = text(
     """
 )
 
-OVERDUE = text("SELECT id FROM job WHERE status IN ('queued', 'running', 'cancelling') AND deadline <= now()")
+OVERDUE = text(
+    """
+    SELECT id FROM job
+    WHERE status IN ('queued', 'running', 'cancelling') AND deadline <= now()
+      AND (deadline <= now() - interval '5 minutes' OR EXISTS (
+          SELECT 1 FROM chunk
+          WHERE chunk.job_id = job.id AND chunk.state IN ('waiting', 'queued', 'running') AND chunk.stage <> 'conclude'
+      ))
+    """
+)
 
 
 def rescue_lapsed(engine: Engine, public_url: str) -> list[str]:
@@ -57,7 +67,7 @@ def _rescue_job(connection: Connection, job_id: UUID, public_url: str) -> list[s
 
 
 def expire_overdue(engine: Engine, public_url: str) -> int:
-    """End the jobs whose deadline has passed; a cancelling one ends cancelled. Returns how many ended."""
+    """Give up what is open of jobs whose deadline has passed. Returns how many of them ended by that."""
     with transaction(engine) as connection:
         jobs: Sequence[UUID] = connection.execute(OVERDUE).scalars().all()
     ended = 0
@@ -66,6 +76,5 @@ def expire_overdue(engine: Engine, public_url: str) -> int:
             job = lock_job(connection, job_id)
             if job is None or JobStatus(job["status"]) in ENDED:
                 continue
-            expire_job(connection, job, public_url)
-            ended += 1
+            ended += JobStatus(expire_job(connection, job, public_url)["status"]) in ENDED
     return ended

@@ -23,7 +23,7 @@ from services.jobs.stages import BEGUN
 from services.vocabulary import ItemStatus
 
 STORED_AS_JSON = ("reading", "label_logprobs", "sampling", "prompt", "completion", "error_message")
-OF_SOME = ("ranking", "missing", "disagreement")  # what only the verdicts of some jobs have
+OF_PANELS = ("missing", "disagreement")  # what only the verdicts of panels have
 STREAM_PAGE = 500
 TRACE_PAGE = 100
 
@@ -80,7 +80,7 @@ ONE = text(
 # Day and job stand as values, so that the primary key of one partition gives the order.
 TRACES = text(
     """
-    SELECT item.custom_id, trace.seq, trace.stage, trace.judge, trace.call, trace.shown_order, trace.sample,
+    SELECT item.custom_id, trace.seq, trace.stage, trace.judge, trace.call, trace.shown_order, trace.slots, trace.sample,
            trace.forced, trace.outcome, trace.reading::text AS reading, trace.prompt, trace.prompt_sha256,
            trace.completion, trace.finish_reason, trace.prompt_tokens, trace.cached_tokens, trace.completion_tokens,
            trace.label_logprobs::text AS label_logprobs, trace.sampling::text AS sampling, trace.error_message,
@@ -223,7 +223,8 @@ def _result(row: RowMapping) -> str:
     verdict, error = "null", "null"
     if row["status"] == ItemStatus.SUCCEEDED:
         answer = {name: row[name] for name in ("winner", "p_a", "consistent")}
-        answer |= {name: row[name] for name in OF_SOME if row[name] is not None}
+        answer |= row["ranking"] or {}
+        answer |= {name: row[name] for name in OF_PANELS if row[name] is not None}
         verdict = f'{escaped(answer)[:-1]},"opinions":[{row["opinions"] or ""}]}}'
     elif row["status"] == ItemStatus.FAILED:
         error = escaped({"code": row["error_code"], "message": row["error_message"]})
@@ -240,6 +241,7 @@ def _trace(row: RowMapping) -> str:
         "judge": row["judge"],
         "call": row["call"],
         "order": row["shown_order"],
+        "slots": row["slots"],
         "sample": row["sample"],
         "forced": row["forced"],
         "outcome": row["outcome"],

@@ -23,8 +23,13 @@ class Step:
     models: tuple[str, ...]
 
 
-def plan(kind: JobKind, judges: Sequence[str]) -> tuple[Step, ...]:
-    """The steps of a job, in order. The last has one model: its chunks settle the items."""
+def plan(kind: JobKind, judges: Sequence[str], *, reread: bool = False) -> tuple[Step, ...]:
+    """The steps of a job, in order. The last has one model: its chunks settle the items.
+
+    `reread`: the job reads another one's traces again, for which it needs no runtime.
+    """
+    if reread:
+        return (Step(Stage.REREAD, (CPU,)),)
     match kind:
         case JobKind.JUDGEMENT:
             hear = Step(Stage.HEAR, tuple(judges))

@@ -108,3 +108,19 @@ def test_kill_9_of_the_api_after_its_commit(parts: Parts, free_port: Callable[[]
     parts.wait_until_ended(job_id)
     job = check_ended_job(parts.engine, job_id)
     assert (job["status"], job["succeeded"]) == ("completed", 50)
+
+
+def test_kill_9_of_the_maintenance_worker_while_a_panel_is_joined(parts: Parts) -> None:
+    parts.runtime(*SLOW)
+    maintenance = parts.maintenance()
+    for judge in (MODEL, "other"):
+        parts.worker(judge)
+    job_id = parts.queue(parts.tenant(), ITEMS, judges=[MODEL, "other"])
+    parts.wait_until_heard(job_id, 30)
+    os.kill(maintenance.pid, signal.SIGKILL)
+    eventually(lambda: parts.rows("SELECT 1 FROM chunk WHERE model = 'cpu' AND state = 'queued'"), "opinions wait")
+    for _ in range(2):
+        parts.maintenance()
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"]) == ("completed", ITEMS)

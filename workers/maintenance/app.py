@@ -17,6 +17,7 @@ from services.jobs.dispatch import Bell
 from services.webhooks.guard import allowed_networks, guarded_session
 from workers.maintenance.bell_ringer import BellRinger
 from workers.maintenance.chore import Chore, repeat
+from workers.maintenance.concluder import Concluder
 from workers.maintenance.courier import Courier
 from workers.maintenance.partitions import PartitionMaker
 from workers.maintenance.rescuer import Rescuer
@@ -34,7 +35,7 @@ async def keep_house(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    models = list(load_fleet(settings.fleet).models)
+    fleet = load_fleet(settings.fleet)
     try:
         async with (
             guarded_session(allowed_networks(settings.webhook_allow), AGENT) as session,
@@ -43,7 +44,8 @@ async def keep_house(settings: Settings) -> None:
             chores: list[Chore] = [
                 PartitionMaker(engine),
                 Rescuer(engine, settings.public_url),
-                BellRinger(engine, bell, models),
+                Concluder(engine, fleet, settings.public_url),
+                BellRinger(engine, bell, list(fleet.models)),
                 courier,
             ]
             log.info("maintenance_started", chores=[type(chore).__name__ for chore in chores])

@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from services.foundation.database import transaction
+from services.jobs.claim import Claim
 from services.jobs.record import Recorder
-from tests.factories import MODEL, make_tenant, queue_job, queue_panel
+from tests.factories import MODEL, make_tenant, queue_job
 from tests.hearings import a_worker, heard, taken
 
 URL = "http://assizes.test"
@@ -42,7 +43,7 @@ def test_a_judgement_by_one_judge_has_one_stage(engine: Engine) -> None:
 
 
 def test_a_panel_is_laid_out_whole_and_its_conclusions_wait(engine: Engine) -> None:
-    job_id = queue_panel(engine, make_tenant(engine), 40, ("other", MODEL))
+    job_id = queue_job(engine, make_tenant(engine), 40, judges=["other", MODEL])
     assert chunks(engine, job_id) == [
         ("hear", 0, "other", 0, 32, "queued", False),
         ("hear", 0, MODEL, 0, 32, "queued", False),
@@ -55,7 +56,7 @@ def test_a_panel_is_laid_out_whole_and_its_conclusions_wait(engine: Engine) -> N
 
 @pytest.mark.parametrize("judges", [JUDGES[:2], JUDGES])
 def test_a_conclusion_is_queued_by_the_last_judge_of_its_ordinal(engine: Engine, judges: tuple[str, ...]) -> None:
-    job_id = queue_panel(engine, make_tenant(engine), 40, judges)
+    job_id = queue_job(engine, make_tenant(engine), 40, judges=judges)
     for judge in judges:
         assert joins(engine, job_id) == ["waiting", "waiting"]
         held = taken(engine, a_worker(engine, judge), judge)
@@ -64,7 +65,7 @@ def test_a_conclusion_is_queued_by_the_last_judge_of_its_ordinal(engine: Engine,
 
 
 def test_a_chunk_handed_back_keeps_the_conclusion_waiting(engine: Engine) -> None:
-    job_id = queue_panel(engine, make_tenant(engine), 4, JUDGES[:2])
+    job_id = queue_job(engine, make_tenant(engine), 4, judges=JUDGES[:2])
     for judge in JUDGES[:2]:
         held = taken(engine, a_worker(engine, judge), judge)
         Recorder(engine, held, URL).release(heard(held, range(4)))
@@ -72,7 +73,7 @@ def test_a_chunk_handed_back_keeps_the_conclusion_waiting(engine: Engine) -> Non
 
 
 def test_two_judges_that_end_at_once_queue_the_conclusion_once(engine: Engine) -> None:
-    job_id = queue_panel(engine, make_tenant(engine), 320, JUDGES[:2])
+    job_id = queue_job(engine, make_tenant(engine), 320, judges=JUDGES[:2])
     held = [
         [taken(engine, worker, judge) for _ in range(10)]
         for judge in JUDGES[:2]
@@ -80,7 +81,7 @@ def test_two_judges_that_end_at_once_queue_the_conclusion_once(engine: Engine) -
     ]
     together = Barrier(2)
 
-    def end_all(claims: list) -> None:
+    def end_all(claims: list[Claim]) -> None:
         for claim in claims:
             batch = heard(claim, range(claim.first_seq, claim.end_seq))
             together.wait(30)

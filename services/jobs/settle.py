@@ -1,0 +1,76 @@
+"""Settling chunks that need no runtime: whoever has a CPU works them off, one by one.
+
+Guarantee: the rows of a chunk and its end are written in one transaction, which finds the chunk queued or writes
+nothing. So there is no claim and no lease: who dies half-way has written nothing, and of two at one chunk one writes.
+A chunk that cannot be settled is left alone for a minute, while others go on.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection, Engine, RowMapping, text
+
+from services.foundation.database import PASSING, transaction
+from services.foundation.fleet import CPU
+from services.jobs.claim import START
+from services.jobs.conclude import end_chunk, lock_job
+from services.jobs.record import Batch, write_batch
+from services.vocabulary import ChunkState, Stage
+
+log = structlog.get_logger(__name__)
+
+# `claimed_at` is set when a chunk could not be settled.
+NEXT = text(
+    """
+    SELECT chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.first_seq, chunk.end_seq,
+           job.judges, job.settings
+    FROM chunk JOIN job ON job.id = chunk.job_id
+    WHERE chunk.model = :cpu AND chunk.state = 'queued' AND chunk.stage = :stage
+      AND (chunk.claimed_at IS NULL OR chunk.claimed_at < now() - interval '1 minute')
+    ORDER BY chunk.priority, chunk.job_id, chunk.ordinal, chunk.part
+    LIMIT 1
+    """
+)
+
+THIS_ONE = """
+    job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model AND state = 'queued'
+"""
+LOCK_CHUNK = text(f"SELECT true FROM chunk WHERE {THIS_ONE} FOR UPDATE")
+PUT_OFF = text(f"UPDATE chunk SET claimed_at = now() WHERE {THIS_ONE}")
+
+Work = Callable[[Connection, RowMapping], Batch]
+
+
+def settle_next(engine: Engine, stage: Stage, work: Work, public_url: str) -> bool:
+    """Settle the next chunk of `stage` with what `work` makes of it; it only reads. False when there is none.
+
+    An item that `work` has no verdict for has expired.
+    """
+    with transaction(engine) as connection:
+        chunk = connection.execute(NEXT, {"cpu": CPU, "stage": stage}).mappings().first()
+    if chunk is None:
+        return False
+    key = {name: chunk[name] for name in ("job_id", "stage", "ordinal", "part", "model")}
+    try:
+        with transaction(engine) as connection:
+            batch = work(connection, chunk)
+        whole = len(batch.verdicts) == chunk["end_seq"] - chunk["first_seq"]
+        with transaction(engine) as connection:
+            _end(connection, key, batch, ChunkState.FINISHED if whole else ChunkState.EXPIRED, public_url)
+    except PASSING:
+        raise
+    except Exception:
+        log.exception("chunk_not_settled", **{name: str(value) for name, value in key.items()})
+        with transaction(engine) as connection:
+            connection.execute(PUT_OFF, key)
+    return True
+
+
+def _end(connection: Connection, key: Mapping[str, Any], batch: Batch, state: ChunkState, public_url: str) -> None:
+    connection.execute(START, {"job_id": key["job_id"]})
+    job = lock_job(connection, key["job_id"])
+    if job is None or not connection.scalar(LOCK_CHUNK, key):
+        return  # settled by somebody else, cancelled or expired meanwhile
+    write_batch(connection, key, batch)
+    end_chunk(connection, job, key, state, public_url)
