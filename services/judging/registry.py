@@ -1,15 +1,18 @@
 """Where judge families are found by name.
 
 Guarantee: a family is known by being there: a folder under `protocols/`, or an entry point of an installed package in
-the group `assizes.protocols`. The folder's `protocol.py` names its class `PROTOCOL`; an entry point names the class.
+the group `assizes.protocols`. The folder's `protocol.py` names its class, or a function that makes a judge, `PROTOCOL`;
+an entry point names it itself.
 """
 
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import cast
 
 from services.foundation.errors import Misconfigured
@@ -49,6 +52,14 @@ def names() -> list[str]:
 def option_names(name: str) -> frozenset[str]:
     """What the family `name` can be made with. Raises UnknownProtocol."""
     return frozenset(inspect.signature(_family(name)).parameters)
+
+
+def golden_cases(name: str) -> Path:
+    """What the family `name` must ask and how it must read: `golden.jsonl` beside the module that it is defined in.
+
+    Raises UnknownProtocol.
+    """
+    return Path(inspect.getfile(sys.modules[_family(name).__module__])).with_name("golden.jsonl")
 
 
 def _family(name: str) -> Family:

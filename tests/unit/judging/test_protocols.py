@@ -1,4 +1,7 @@
-"""Every family asks and reads as its golden cases say; sdrm asks what its model was trained on."""
+"""The shipped families: sdrm asks what its model was trained on, prompted what its options say; further cases.
+
+What every family keeps to is in tests/contracts/test_families.py.
+"""
 
 import json
 import re
@@ -7,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from services.foundation.errors import Misconfigured
 from services.judging import protocols
-from services.judging.protocol import Message, Pair
+from services.judging.__main__ import read
+from services.judging.protocol import Message, Showing
 from services.judging.registry import UnknownProtocol, names, option_names, protocol
-from services.vocabulary import FinishReason
+from services.vocabulary import FinishReason, Flag, Outcome
 
 FAMILIES = Path(protocols.__file__).parent
 SHARED = Path(__file__).parents[4] / "shared" / "cases"
@@ -36,14 +38,6 @@ PUBLISHED = re.sub(
 )
 
 
-def golden() -> list[Any]:
-    cases = []
-    for name in names():
-        lines = (FAMILIES / name / "golden.jsonl").read_text(encoding="utf-8").splitlines()
-        cases += [pytest.param(name, json.loads(line), id=f"{name}-{i}") for i, line in enumerate(lines, start=1)]
-    return cases
-
-
 def shared(name: str) -> list[dict[str, Any]]:
     """Further cases from beside the project, where they are."""
     path = SHARED / name
@@ -55,39 +49,24 @@ def text_of(holder: dict[str, Any], key: str) -> str:
     return "".join(part if isinstance(part, str) else part["repeat"][0] * part["repeat"][1] for part in parts)
 
 
-def pair_of(context: list[dict[str, Any]], first: str, second: str) -> Pair:
-    return Pair(tuple(Message(turn["role"], text_of(turn, "content")) for turn in context), first, second)
-
-
-@pytest.mark.parametrize(("name", "case"), golden())
-def test_golden(name: str, case: dict[str, Any]) -> None:
-    if "ask" in case:
-        pair = pair_of(**case["ask"])
-        judge = protocol(name)
-        assert [{"role": m.role, "content": m.content} for m in judge.messages(pair)] == case["messages"]
-        assert judge.injection_suspected(pair) == case["injection_suspected"]
-    else:
-        judge = protocol(name, {"labels": case["labels"]} if "labels" in case else {})
-        reading = json.loads(json.dumps(judge.read(case["read"], FinishReason(case["finish_reason"])).as_json()))
-        assert {field: reading[field] for field in case["reading"]} == case["reading"]
-
-
 READINGS = [case for case in shared("readings.jsonl") if case["protocol"] in names()]
 
 
 @pytest.mark.parametrize("case", READINGS, ids=itemgetter("id"))
 def test_shared_readings(case: dict[str, Any]) -> None:
-    reading = protocol(case["protocol"]).read(text_of(case, "completion"), FinishReason(case["finish_reason"]))
-    assert {field: reading.as_json()[field] for field in case["expect"]} == case["expect"], case["why"]
+    line = {"completion": text_of(case, "completion"), "finish_reason": case["finish_reason"]}
+    (reading,) = read(case["protocol"], {}, line)
+    assert {field: reading[field] for field in case["expect"]} == case["expect"], case["why"]
 
 
 @pytest.mark.parametrize("case", shared("hostile_candidates.jsonl"), ids=itemgetter("id"))
 def test_shared_hostile_candidates(case: dict[str, Any]) -> None:
-    pair = pair_of(case["context"], *(text_of(candidate, "content") for candidate in case["candidates"]))
+    context = tuple(Message(turn["role"], text_of(turn, "content")) for turn in case["context"])
+    showing = Showing(context, tuple(text_of(candidate, "content") for candidate in case["candidates"]))
     judge = protocol("sdrm")
-    assert judge.injection_suspected(pair) == case["expect"]["injection_suspected"], case["why"]
-    (message,) = judge.messages(pair)
-    for text in (*(turn.content for turn in pair.context), pair.first, pair.second):
+    assert judge.injection_suspected(showing) == case["expect"]["injection_suspected"], case["why"]
+    (message,) = judge.messages(showing)
+    for text in (*(turn.content for turn in showing.context), *showing.slots):
         assert text.strip() in message.content
 
 
@@ -98,27 +77,13 @@ def test_sdrm_asks_the_published_prompt() -> None:
 
 
 def test_sdrm_asks_as_the_model_card_shows_it() -> None:
-    pair = Pair((Message("user", "What is the capital of France?"),), "The capital of France is Paris.", "Lyon.")
-    (message,) = protocol("sdrm").messages(pair)
+    context = (Message("user", "What is the capital of France?"),)
+    (message,) = protocol("sdrm").messages(Showing(context, ("The capital of France is Paris.", "Lyon.")))
     shown = """[Start of Context]<user>What is the capital of France?</user>[End of Context] [Start of Assistant A's
         Response]<assistant>The capital of France is Paris.</assistant>[End of Assistant A's Response] [Start of
         Assistant B's Response]<assistant>Lyon.</assistant>[End of Assistant B's Response]"""
     assert message.role == "user"
     assert "".join(shown.split()) in "".join(message.content.split())
-
-
-DIRECTIVES = st.lists(st.sampled_from(["{context}", "{response_b}", "{", "}}", "%s", "{{x}}", "é", "\\1"])).map("".join)
-
-
-@pytest.mark.parametrize("name", names())
-@given(context=DIRECTIVES, first=DIRECTIVES, second=DIRECTIVES)
-def test_caller_texts_arrive_untouched(name: str, context: str, first: str, second: str) -> None:
-    (message,) = protocol(name).messages(Pair((Message("user", context),), first, second))
-    (marked,) = protocol(name).messages(Pair((Message("user", "C0"),), "R1", "R2"))
-    before, rest = marked.content.split("C0")
-    between, rest = rest.split("R1")
-    middle, after = rest.split("R2")
-    assert message.content == before + context + between + first + middle + second + after
 
 
 @pytest.mark.parametrize(
@@ -144,48 +109,87 @@ def test_injection_is_suspected_by_markers_tags_and_control_tokens(text: str, su
     for place in range(3):
         texts = ["plain"] * 3
         texts[place] = f"before {text} after"
-        pair = Pair((Message("user", texts[0]),), texts[1], texts[2])
-        assert protocol("sdrm").injection_suspected(pair) is suspected
-
-
-@pytest.mark.parametrize("text", ["<user " * 170_000, "<|" * 500_000, "[" * 1_000_000, "<user x" * 140_000])
-def test_a_hostile_megabyte_is_searched_like_any_other_text(text: str) -> None:
-    assert protocol("sdrm").injection_suspected(Pair((), text, "")) is False
+        showing = Showing((Message("user", texts[0]),), (texts[1], texts[2]))
+        assert protocol("sdrm").injection_suspected(showing) is suspected
 
 
 def test_a_template_of_ones_own_has_markers_of_its_own() -> None:
     template = "### Task\n{context}\n### First\n{response_a}\n### Second\n{response_b}\n### Decide: {choices}"
     judge = protocol("prompted", {"template": template, "labels": ["1", "2", "tie"]})
-    (message,) = judge.messages(Pair((Message("user", "q"),), "one", "two"))
+    (message,) = judge.messages(Showing((Message("user", "q"),), ("one", "two")))
     assert message.content.endswith("### First\none\n### Second\ntwo\n### Decide: 1, 2 or tie")
-    assert judge.injection_suspected(Pair((), "x", "### second"))
-    assert not judge.injection_suspected(Pair((), "x", "[Answer A]"))
+    assert judge.injection_suspected(Showing((), ("x", "### second")))
+    assert not judge.injection_suspected(Showing((), ("x", "[Answer A]")))
     assert judge.verdict is not None
-    assert judge.verdict.labels == ("1", "2")
+    assert judge.verdict.labels.names == ("1", "2", "tie")
+
+
+def test_a_rubric_of_ones_own_says_what_its_grades_mean() -> None:
+    template = "Text: {context}\nReply: {response}\n{least} is wrong, {most} is right. Give {choices} in <score>."
+    judge = protocol("prompted", {"template": template, "grades": 3})
+    assert (judge.slots, judge.grades) == (1, (1, 3))
+    (message,) = judge.messages(Showing((Message("user", "q"),), ("{most}",)))
+    assert message.content.endswith("\nReply: {most}\n1 is wrong, 3 is right. Give 1, 2 or 3 in <score>.")
+
+
+@pytest.mark.parametrize("grades", range(2, 10))
+def test_every_grade_of_a_rubric_and_no_other_number_is_read(grades: int) -> None:
+    judge = protocol("prompted", {"grades": grades})
+    scores = [judge.read(f"<score>{number}</score>", FinishReason.STOP).scores for number in range(12)]
+    assert scores == [(number,) if 1 <= number <= grades else () for number in range(12)]
+
+
+@pytest.mark.parametrize("content", ["4", "**4**", "`4.`", "(4)", "“4”", "４", " \n4\n"])
+def test_a_grade_may_stand_in_marks(content: str) -> None:
+    reading = protocol("prompted", {"grades": 5}).read(f"Good. <score>{content}</score>", FinishReason.STOP)
+    assert (reading.outcome, reading.winner, reading.scores) == (Outcome.DECIDED, None, (4,))
 
 
 @pytest.mark.parametrize(
-    "options",
+    "content", ["", "4/5", "4.5", "4.0", "+4", "04", "44", "four", "4 out of 5", "Score: 4", "4,5", "4 or 5", "٤", "IV"]
+)
+def test_anything_else_is_no_grade(content: str) -> None:
+    reading = protocol("prompted", {"grades": 5}).read(f"Good. <score>{content}</score>", FinishReason.STOP)
+    assert (reading.outcome, reading.scores, reading.rule) == (Outcome.UNPARSEABLE, (), "no_valid_block")
+
+
+def test_the_last_of_several_grades_counts_and_disagreement_is_flagged() -> None:
+    judge = protocol("prompted", {"grades": 5})
+    reading = judge.read("<score>2</score> or <score>x</score> rather <score>3</score>", FinishReason.STOP)
+    assert (reading.scores, reading.flags) == ((3,), {Flag.CONFLICTING})
+    assert [(seen.text, seen.valid) for seen in reading.seen] == [("2", True), ("x", False)]
+    assert judge.read("<score>3</score> <score>3</score>", FinishReason.STOP).flags == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
     [
-        {"labels": ["A"]},
-        {"labels": ["A", "a"]},
-        {"labels": ["1", "10"]},
-        {"labels": ["A", "B", "C"]},
-        {"labels": ["A", " "]},
-        {"template": "{context}"},
+        *(
+            ({"labels": labels}, "labels are two plain names")
+            for labels in (["A"], ["A", "a"], ["1", "10"], ["A", " "])
+        ),
+        *(({"labels": labels}, "labels are two plain names") for labels in (["A", "B", "C"], [], ["T", "U", "tie"])),
+        *(({"labels": labels}, "labels are two plain names") for labels in (["A.", "B"], ["Equal", "B", "tie"])),
+        *(({"labels": labels}, "should be|not allowed") for labels in ("AB", [1, 2], 7)),
+        *(({"grades": grades}, "2 to 9 grades") for grades in (-1, 0, 1, 10)),
+        *(({"grades": grades}, "valid integer") for grades in (True, 5.0, "5")),
+        ({"labels": ["A", "B"], "grades": 5}, "give one of them"),
+        ({"template": "{context}"}, "no slot for response_a, response_b"),
+        ({"template": "{context} {response_a} {response_b}", "grades": 5}, "no slot for response"),
+        ({"template": ""}, "no slot for context, response_a, response_b"),
     ],
 )
-def test_options_that_make_no_judge_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(Misconfigured, match="prompted"):
+def test_options_that_make_no_judge_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(Misconfigured, match=f"prompted cannot be made with these options: (.|\n)*({complaint})"):
         protocol("prompted", options)
 
 
 def test_an_option_that_a_family_does_not_take_is_refused() -> None:
-    assert option_names("prompted") == {"template", "labels"}
+    assert option_names("prompted") == {"template", "labels", "grades"}
     with pytest.raises(Misconfigured, match="sdrm has no option labels"):
         protocol("sdrm", {"labels": ["A", "B"]})
 
 
 def test_an_unknown_family_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(UnknownProtocol, match=r"no protocol is called oracle; there are prompted, sdrm"):
+    with pytest.raises(UnknownProtocol, match=f"no protocol is called oracle; there are {', '.join(names())}"):
         protocol("oracle")
