@@ -22,7 +22,7 @@ from services.judging.registry import golden_cases, names, protocol
 from services.judging.runtime import Sampling
 from services.vocabulary import FinishReason, Flag, Outcome, Winner
 
-# For a text of so many characters what takes linear time needs a tenth of these seconds, what takes quadratic time many.
+# For a text of so many characters what takes linear time needs a tenth of these seconds, quadratic time many of them.
 LONG, CPU_S = 500_000, 5.0
 ROLES = ("user", "assistant", "user")
 MANY = settings(max_examples=50, deadline=None)

@@ -1,4 +1,4 @@
-"""`python -m services.judging`, and a family that an installed package brings along."""
+"""`python -m services.judging`: what it prints, and how it names what is wrong."""
 
 import json
 import os
@@ -15,19 +15,6 @@ ITEM = {
     "context": [{"role": "user", "content": "why\ud835?"}],
     "candidates": [{"content": "Paris."}, {"content": "Lyon."}],
 }
-
-PLUGIN = '''
-from services.judging.protocols.sdrm.protocol import Sdrm
-
-
-class Loud(Sdrm):
-    """Asks as sdrm does, in capitals."""
-
-    name = "loud"
-
-    def messages(self, pair):
-        return [type(turn)(turn.role, turn.content.upper()) for turn in super().messages(pair)]
-'''
 
 
 def run(*arguments: str, stdin: str, site: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -79,6 +66,22 @@ def test_ask_prints_the_messages_of_an_item() -> None:
     assert message["content"].index("Paris.") < message["content"].index("Lyon.")
 
 
+def test_options_make_the_family() -> None:
+    line = {"completion": "<score>4</score>", "finish_reason": "stop"}
+    read = run("read", "--protocol", "prompted", "--options", '{"grades": 5}', stdin=json.dumps(line))
+    reading = json.loads(read.stdout)
+    assert (reading["outcome"], reading["winner"], reading["score_1"]) == ("decided", None, 4)
+    ask = run("ask", "--protocol", "prompted", "--options", '{"grades": 5}', stdin=json.dumps(ITEM))
+    paris, lyon = [json.loads(line)[0]["content"] for line in ask.stdout.splitlines()]
+    assert ("Paris." in paris, "Lyon." in paris, "Paris." in lyon, "Lyon." in lyon) == (True, False, False, True)
+
+
+def test_options_that_make_no_family_are_named() -> None:
+    done = run("ask", "--protocol", "sdrm", "--options", '{"grades": 5}', stdin=json.dumps(ITEM))
+    assert done.returncode == 2
+    assert "the protocol sdrm has no option grades" in done.stderr
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -108,13 +111,6 @@ def install(site: Path, name: str, entry: str) -> None:
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
     (metadata / "entry_points.txt").write_text(f"[assizes.protocols]\n{entry}\n", encoding="utf-8")
-
-
-def test_a_package_can_bring_a_family(site: Path) -> None:
-    (site / "loud.py").write_text(PLUGIN, encoding="utf-8")
-    install(site, "loud", "loud = loud:Loud")
-    done = run("ask", "--protocol", "loud", stdin=json.dumps(ITEM), site=site)
-    assert "<USER>\nWHY\ud835?\n</USER>" in json.loads(done.stdout)[0]["content"]
 
 
 def test_two_families_cannot_share_a_name(site: Path) -> None:

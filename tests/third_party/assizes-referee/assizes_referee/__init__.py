@@ -1,0 +1,1 @@
+"""A judge family for Assizes, as a package of its own."""
