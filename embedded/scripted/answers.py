@@ -2,7 +2,8 @@
 
 Guarantee: the same call is always answered alike, in this process and in the next. A call bound to some texts gets one
 of them, with log-probabilities that sum to one over these; a free call gets a short analysis that ends in
-`<verdict>A</verdict>` or `<verdict>B</verdict>`. Both say the same about the same prompt.
+`<verdict>A</verdict>` or `<verdict>B</verdict>`. Both say the same about the same prompt, unless an order has the
+verdict drawn.
 """
 
 import math
@@ -67,6 +68,7 @@ class Dice:
 
 
 LENGTH, SERVICE, SCORES = 0, 1, 2  # which draw is for what; a score for the i-th label is at SCORES + i
+COIN = 0  # of dice that were cast for a verdict alone
 
 
 def label_logprobs(dice: Dice, labels: int, bias: float, p_first: float | None) -> list[float]:
@@ -127,12 +129,15 @@ class Answerer:
         best = texts[logprobs.index(max(logprobs))]
         return self._cut([*self._encoded(best), self.vocabulary.end], best, limit, logprobs)
 
-    def free(self, dice: Dice, sampling: Mapping[str, object], limit: int, p_first: float | None) -> Answer:
-        """A short analysis and a verdict; without a natural end when `ignore_eos` is set."""
+    def free(
+        self, dice: Dice, sampling: Mapping[str, object], limit: int, p_first: float | None, coin: Dice | None = None
+    ) -> Answer:
+        """A short analysis and a verdict: the likelier one, or as `coin` falls. No natural end with `ignore_eos`."""
         logprobs = label_logprobs(dice, len(VERDICTS), self.bias, p_first)
         start = int(dice.uniform(LENGTH) * len(REMARKS))
         remarks = [REMARKS[(start + at) % len(REMARKS)] for at in range(2 + start % 4)]
-        texts = [*remarks, VERDICTS[logprobs[1] > logprobs[0]]]
+        second = logprobs[1] > logprobs[0] if coin is None else coin.uniform(COIN) >= math.exp(logprobs[0])
+        texts = [*remarks, VERDICTS[second]]
         ids = [token for text in texts for token in self._encoded(text)]
         if sampling.get("ignore_eos"):
             return self._cut(ids * (limit // len(ids) + 1), "", limit, logprobs)

@@ -202,7 +202,8 @@ class Reader:
         if rule is not None and rule.text is not None:
             answer = self.answerer.told(rule.text, rule.finish_reason, request.limit)
         else:
-            answer = self.answerer.free(dice, sampling, request.limit, p_first)
+            coin = self.answerer.dice(rule.draw, {}) if rule is not None and rule.drawn else None
+            answer = self.answerer.free(dice, sampling, request.limit, p_first, coin)
         stops = sampling.get("stop") or ()
         return self.answerer.stopped(answer, [stops] if isinstance(stops, str) else list(stops))
 

@@ -5,7 +5,7 @@ nothing here costs a call anything.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 
@@ -29,23 +29,35 @@ class Unscriptable(ValueError):
 
 @dataclass(slots=True)
 class Order:
-    """What to do with a call: any of content, delay and fault. `times` None: for ever."""
+    """What to do with a call: any of content, delay and fault. `times` None: for ever.
+
+    `p_first` is the first label's probability. With `drawn` it also draws the verdict of a free answer, anew at each
+    use of the order: the k-th use gets the k-th draw of a sequence that depends on `match`, `p_first` and the server's
+    seed alone.
+    """
 
     match: str = ""
     text: str | None = None
     finish_reason: str = "stop"
     p_first: float | None = None
+    drawn: bool = False
     latency_s: float | None = None
     fault: Fault | None = None
     seconds: float = 1.0
     times: int | None = None
+    used: int = field(default=0, init=False)
+
+    @property
+    def draw(self) -> bytes:
+        """What the draw of the present use depends on, besides the seed."""
+        return repr((self.match, self.p_first, self.used)).encode()
 
     @classmethod
     def read(cls, given: object) -> "Order":
         """An order as JSON gives it. Raises Unscriptable."""
         if not isinstance(given, Mapping):
             raise Unscriptable("an order is an object")
-        if unknown := sorted(given.keys() - set(cls.__dataclass_fields__)):
+        if unknown := sorted(given.keys() - {known.name for known in fields(cls) if known.init}):
             raise Unscriptable(f"unknown fields: {', '.join(unknown)}")
         try:
             order = cls(**given)
@@ -56,6 +68,8 @@ class Order:
             raise Unscriptable(f"unknown finish reason {order.finish_reason!r}")
         if order.p_first is not None and not 0 < order.p_first < 1:
             raise Unscriptable("p_first lies between 0 and 1")
+        if order.drawn and order.p_first is None:
+            raise Unscriptable("a verdict is drawn with p_first")
         return order
 
 
@@ -70,6 +84,7 @@ class Script:
         """The first unspent rule whose `match` stands in the prompt, used once."""
         for at, rule in enumerate(self.rules):
             if rule.match in prompt:
+                rule.used += 1
                 if rule.times is not None:
                     rule.times -= 1
                     if rule.times <= 0:

@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,7 @@ from embedded.processes import Child, spawn
 from embedded.scripted.answers import Answerer, UnreadableRegex, literals
 from embedded.scripted.command import fault, service_time
 from embedded.scripted.prefix import PrefixCache, packed, unpacked
+from embedded.scripted.script import Order, Script
 from embedded.scripted.vocabulary import Vocabulary
 from tests.contracts.server import PATIENCE_S, Server
 from workers.runtime.client import LABEL_BIAS
@@ -88,6 +90,24 @@ def test_a_free_answer_is_an_analysis_with_the_verdict_that_the_labels_would_giv
     assert free.text.endswith(f"<verdict>{bound.text}</verdict>")
     again = Answerer(vocabulary, seed, bias=0.0)
     assert again.free(again.dice(packed(prompt), {"temperature": 0}), {}, limit=500, p_first=None) == free
+
+
+@pytest.mark.parametrize("p_first", [0.05, 0.5, 0.8])
+def test_a_drawn_verdict_is_the_first_as_often_as_told_and_draws_are_independent(
+    vocabulary: Vocabulary, p_first: float
+) -> None:
+    answerer, script = Answerer(vocabulary, seed=0, bias=0.0), Script()
+    script.rules.append(Order.read({"match": "plums", "p_first": p_first, "drawn": True}))
+    dice, firsts, uses = answerer.dice(packed([1]), {}), [], 2000
+    for _ in range(uses):
+        rule = script.rule("Are plums red?")
+        assert rule is not None
+        answer = answerer.free(dice, {}, limit=500, p_first=p_first, coin=answerer.dice(rule.draw, {}))
+        firsts.append(answer.text.endswith("<verdict>A</verdict>"))
+    noise = (p_first * (1 - p_first) / uses) ** 0.5
+    assert sum(firsts) / uses == pytest.approx(p_first, abs=4 * noise)
+    both = sum(one and other for one, other in pairwise(firsts)) / (uses - 1)
+    assert both == pytest.approx(p_first**2, abs=6 * noise)
 
 
 @given(prompt=PROMPTS)
@@ -196,12 +216,36 @@ def test_rules_choose_answers_by_prompt_for_as_often_as_they_say(start: Start, v
     assert server.answer("Are apples red?", 100)["text"] != "cut"
 
 
+def test_drawn_verdicts_come_in_the_same_sequence_on_each_fresh_server(start: Start) -> None:
+    orders = [{"match": fruit, "p_first": 0.6, "drawn": True} for fruit in ("plums", "pears")]
+
+    def drawn(prompts: list[str], *arguments: str) -> dict[str, str]:
+        server, child = start(*arguments)
+        told(server, "/scripted/script", orders)
+        verdicts = {"plums": "", "pears": ""}
+        for prompt in prompts:
+            fruit = next(fruit for fruit in verdicts if fruit in prompt)
+            verdicts[fruit] += server.answer(prompt, 100)["text"].removesuffix("</verdict>")[-1]
+        child.stop()
+        return verdicts
+
+    plums, pears = [f"Are {number} plums red?" for number in range(12)], ["Are pears red?"] * 12
+    in_turn = drawn([*plums, *pears])
+    mixed = drawn([prompt for pair in zip(pears, reversed(plums), strict=True) for prompt in pair])
+    assert in_turn == mixed
+    assert {*in_turn["plums"]} == {*in_turn["pears"]} == {"A", "B"}
+    assert in_turn["plums"] != in_turn["pears"]
+    assert drawn(pears, "--seed", "1")["pears"] != in_turn["pears"]
+
+
 @pytest.mark.parametrize(
     ("path", "order"),
     [
         ("/scripted/script", [{"fault": "melt"}]),
         ("/scripted/script", [{"matches": "x"}]),
         ("/scripted/script", [{"p_first": 1}]),
+        ("/scripted/script", [{"drawn": True}]),
+        ("/scripted/script", [{"used": 3}]),
         ("/scripted/script", [{"finish_reason": "bored"}]),
         ("/scripted/fault", {"match": "x"}),
         ("/scripted/fault", []),
