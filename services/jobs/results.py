@@ -80,8 +80,8 @@ ONE = text(
 # Day and job stand as values, so that the primary key of one partition gives the order.
 TRACES = text(
     """
-    SELECT item.custom_id, trace.seq, trace.stage, trace.judge, trace.call, trace.shown_order, trace.slots, trace.sample,
-           trace.forced, trace.outcome, trace.reading::text AS reading, trace.prompt, trace.prompt_sha256,
+    SELECT item.custom_id, trace.seq, trace.stage, trace.judge, trace.call, trace.shown_order, trace.slots,
+           trace.sample, trace.forced, trace.outcome, trace.reading::text AS reading, trace.prompt, trace.prompt_sha256,
            trace.completion, trace.finish_reason, trace.prompt_tokens, trace.cached_tokens, trace.completion_tokens,
            trace.label_logprobs::text AS label_logprobs, trace.sampling::text AS sampling, trace.error_message,
            trace.sent_at, trace.latency_ms, trace.queue_ms, trace.epoch_id

@@ -111,7 +111,7 @@ def test_kill_9_of_the_api_after_its_commit(parts: Parts, free_port: Callable[[]
 
 
 def test_kill_9_of_the_maintenance_worker_while_a_panel_is_joined(parts: Parts) -> None:
-    parts.runtime(*SLOW)
+    parts.runtime(*SLOW, "--model", parts.fleet.models[MODEL].weights)  # which both judges have
     maintenance = parts.maintenance()
     for judge in (MODEL, "other"):
         parts.worker(judge)
