@@ -23,7 +23,7 @@ from celery.worker import state as celery_state
 from sqlalchemy import Engine
 
 from services.foundation.broker import hear_queue, make_broker
-from services.foundation.database import make_engine
+from services.foundation.database import make_engine, worker_sessions
 from services.foundation.errors import Misconfigured
 from services.foundation.fleet import FleetModel, load_fleet
 from services.foundation.identifiers import new_id
@@ -78,8 +78,8 @@ def run_worker(settings: Settings, name: str) -> int:
     known_tokens = vocabulary_size(tokenizer, model.weights, model.revision)
     judge = Judge.of(model, tokenizer, known_tokens)  # before the weights: what cannot be asked is not loaded
     signal.signal(signal.SIGTERM, _leave)  # until Celery takes over
-    engine = make_engine(settings.database_url, f"assizes-worker-{name}", pool_size=settings.chunk_slots + 4)
     worker_id = new_id()
+    engine = make_engine(settings.database_url, worker_sessions(worker_id), pool_size=settings.chunk_slots + 4)
     slots = settings.chunk_slots + EXPRESS_SLOTS
     enrol(engine, worker_id, name, socket.gethostname(), os.getpid(), slots, settings.lease + settings.runtime_start)
     try:

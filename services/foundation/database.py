@@ -20,6 +20,11 @@ IDLE_IN_TRANSACTION = "10s"
 LOCK_TIMEOUT = "5s"
 
 
+def worker_sessions(worker_id: object) -> str:
+    """What the sessions of a worker call themselves: by this name they can be ended from outside."""
+    return f"assizes-worker {worker_id}"
+
+
 def make_engine(url: str, name: str, pool_size: int | None = 8) -> Engine:
     """An engine whose sessions call themselves `name` in pg_stat_activity. `pool_size` None keeps no connections.
 

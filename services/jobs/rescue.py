@@ -1,6 +1,7 @@
 """Rescue: what a silent worker held, and what outlived its deadline.
 
-Guarantee: within a tick of a lease's lapse its chunks can be claimed again; within a tick of its deadline nothing of a
+Guarantee: within a tick of a lease's lapse its chunks can be claimed again, whatever their worker was doing when it
+stopped; within a tick of its deadline nothing of a
 job is heard any more, and it has ended but for conclusions that are due, which have minutes. Leases and deadlines are
 read on the database's clock alone. Any number of ticks may run at once.
 """
@@ -8,18 +9,32 @@ read on the database's clock alone. Any number of ticks may run at once.
 from collections.abc import Sequence
 from uuid import UUID
 
+import structlog
 from sqlalchemy import Connection, Engine, text
 
-from services.foundation.database import transaction
+from services.foundation.database import PASSING, transaction, worker_sessions
+from services.foundation.identifiers import shown
 from services.jobs.conclude import end_job_if_done, end_queued_chunks, expire_job, lock_job
 from services.jobs.states import ENDED
 from services.vocabulary import ChunkState, JobStatus
+
+log = structlog.get_logger(__name__)
 
 LAPSED = text(
     """
     SELECT DISTINCT chunk.job_id FROM chunk
     WHERE chunk.state = 'running'
       AND NOT EXISTS (SELECT 1 FROM worker WHERE worker.id = chunk.claimed_by AND worker.lease_until > now())
+    """
+)
+
+# A session that waits for the rest of a COPY is not idle, so no time-out ends it, and it keeps its locks: nobody else
+# could touch the job for as long as the process is frozen.
+END_SESSIONS = text(
+    """
+    SELECT pg_terminate_backend(session.pid)
+    FROM worker JOIN pg_stat_activity AS session ON session.application_name = :sessions || worker.id
+    WHERE worker.lease_until <= now() AND session.datname = current_database() AND session.state <> 'idle'
     """
 )
 
@@ -45,13 +60,21 @@ OVERDUE = text(
 
 
 def rescue_lapsed(engine: Engine, public_url: str) -> list[str]:
-    """Hand back the chunks of lapsed leases. Returns the models concerned, one a chunk."""
+    """Hand back the chunks of lapsed leases. Returns the models concerned, one a chunk.
+
+    A job that is locked just now is left to the next tick.
+    """
     with transaction(engine) as connection:
         jobs: Sequence[UUID] = connection.execute(LAPSED).scalars().all()
+        if jobs:
+            connection.execute(END_SESSIONS, {"sessions": worker_sessions("")})
     models: list[str] = []
     for job_id in jobs:
-        with transaction(engine) as connection:
-            models += _rescue_job(connection, job_id, public_url)
+        try:
+            with transaction(engine) as connection:
+                models += _rescue_job(connection, job_id, public_url)
+        except PASSING as error:
+            log.warning("rescue_postponed", job=shown("job", job_id), error=type(error.orig).__name__)
     return models
 
 
@@ -67,14 +90,19 @@ def _rescue_job(connection: Connection, job_id: UUID, public_url: str) -> list[s
 
 
 def expire_overdue(engine: Engine, public_url: str) -> int:
-    """Give up what is open of jobs whose deadline has passed. Returns how many of them ended by that."""
+    """Give up what is open of jobs whose deadline has passed. Returns how many of them ended by that.
+
+    A job that is locked just now is left to the next tick.
+    """
     with transaction(engine) as connection:
         jobs: Sequence[UUID] = connection.execute(OVERDUE).scalars().all()
     ended = 0
     for job_id in jobs:
-        with transaction(engine) as connection:
-            job = lock_job(connection, job_id)
-            if job is None or JobStatus(job["status"]) in ENDED:
-                continue
-            ended += JobStatus(expire_job(connection, job, public_url)["status"]) in ENDED
+        try:
+            with transaction(engine) as connection:
+                job = lock_job(connection, job_id)
+                if job is not None and JobStatus(job["status"]) not in ENDED:
+                    ended += JobStatus(expire_job(connection, job, public_url)["status"]) in ENDED
+        except PASSING as error:
+            log.warning("expiry_postponed", job=shown("job", job_id), error=type(error.orig).__name__)
     return ended

@@ -4,10 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
+from psycopg import OperationalError
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from services.foundation.database import transaction
+from services.foundation.database import make_engine, transaction, worker_sessions
 from services.foundation.errors import Fenced
 from services.jobs.cancel import cancel
 from services.jobs.claim import claim, load
@@ -18,6 +19,7 @@ from services.vocabulary import Priority
 from tests.factories import MODEL, make_tenant, queue_job
 from tests.hearings import a_worker, heard, taken
 from tests.invariants import check_ended_job
+from tests.parts import eventually
 
 URL = "http://assizes.test"
 
@@ -103,6 +105,25 @@ def test_a_silent_worker_loses_its_chunk_and_its_writes_are_refused(engine: Engi
     assert [row["seq"] for row in docket.heard] == list(range(5))
     Recorder(engine, again, URL).end(heard(again, range(5, 32)))
     assert check_ended_job(engine, job_id)["succeeded"] == 32
+
+
+def test_a_worker_frozen_in_the_middle_of_a_copy_does_not_hold_its_job_up(engine: Engine, database_url: str) -> None:
+    tenant_id = make_tenant(engine)
+    job_id, other = queue_job(engine, tenant_id, 1), queue_job(engine, tenant_id, 1)
+    frozen = a_worker(engine, lease=0.0)
+    taken(engine, frozen), taken(engine, frozen)
+    sessions = make_engine(database_url, worker_sessions(frozen), pool_size=None)
+    stuck = sessions.raw_connection()
+    try:
+        stuck.cursor().execute("SELECT 1 FROM job WHERE id = %s FOR UPDATE", (job_id,))
+        with pytest.raises(OperationalError), stuck.cursor().copy("COPY verdict (job_id, seq) FROM STDIN") as copy:
+            copy.write("half a row")  # the server waits for the rest: no time-out of it looks at such a session
+            rescued: list[str] = []
+            eventually(lambda: rescued.extend(rescue_lapsed(engine, URL)) or len(rescued) == 2, "both are rescued")
+    finally:
+        stuck.invalidate()
+        sessions.dispose()
+    assert {status(engine, job_id), status(engine, other)} == {"running"}
 
 
 def test_a_worker_that_leaves_in_order_hands_its_chunk_back(engine: Engine) -> None:
