@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -15,9 +16,9 @@ from services.foundation.identifiers import new_id, parsed
 from services.jobs.claim import Claim, claim
 from services.jobs.record import Batch, Recorder
 from services.jobs.rescue import expire_overdue
-from services.judging.opinion import Opinion
 from services.vocabulary import ItemStatus, Order, Winner
 from tests.factories import MODEL
+from tests.hearings import opinion as said
 from tests.integration.api.conftest import REASONING, Caller, check_problem, id_of, new_caller
 
 PUBLIC = "http://127.0.0.1"
@@ -42,26 +43,8 @@ def verdict(held: Claim, seq: int, failed: bool = False) -> tuple[Any, ...]:
 
 def opinion(judge: str) -> dict[str, Any]:
     """An opinion as it is stored: both orders say A."""
-    return Opinion(
-        judge=judge,
-        winner=Winner.A,
-        p_a=0.75,
-        consistent=True,
-        error=None,
-        votes={order: {Winner.A: 1} for order in Order},
-        first_slot=1,
-        vote_entropy=0.0,
-        valid=2,
-        invalid=0,
-        forced=0,
-        without_p=2,
-        flags=frozenset(),
-        calls=2,
-        prompt_tokens=20,
-        cached_tokens=4,
-        completion_tokens=2,
-        latency_s=0.5,
-    ).as_json()
+    both = {order: {Winner.A: 1} for order in Order}
+    return replace(said(judge), p_a=0.75, consistent=True, votes=both, valid=2, calls=2, prompt_tokens=20).as_json()
 
 
 def heard(held: Claim, seqs: Sequence[int], failed: Sequence[int] = ()) -> Batch:
@@ -371,6 +354,7 @@ def test_one_result_with_its_item_opinions_and_traces(caller: Caller, engine: En
         "judge": MODEL,
         "call": 0,
         "order": "ab",
+        "slots": [0, 1],
         "sample": 0,
         "forced": False,
         "outcome": "decided",
