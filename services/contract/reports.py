@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.contract.jobs import Instant
+from services.contract.jobs import Instant, StopAt
 from services.foundation.jsontext import escaped
-from services.vocabulary import Decide, ItemError, JobStatus, Mode, Orders
+from services.vocabulary import Decide, ItemError, JobStatus, Mode, Orders, Outcome
 
 
 class ReportPart(BaseModel):
@@ -38,7 +38,7 @@ class Proportion(ReportPart):
 class WinRate(ReportPart):
     """How often a side or a system wins; a tie counts as a half, failed items and abstentions do not count."""
 
-    items: int
+    pairs: int = Field(description="wins, ties and losses; an item of two candidates is one pair")
     wins: int
     ties: int
     losses: int
@@ -51,7 +51,10 @@ class WinRate(ReportPart):
 
 
 class SystemWinRate(WinRate):
-    """How often one system wins against the others that it was compared with."""
+    """How often one system wins against the others that it was compared with.
+
+    An item with more than two candidates counts with each pair of its matrix that has an answer.
+    """
 
     system: str
 
@@ -64,24 +67,39 @@ class Agreement(ReportPart):
     kappa: float | None = Field(description="Cohen's; null where undefined")
 
 
+class LabelAgreement(ReportPart):
+    """Agreement of the verdicts with human labels, over the labelled items that have a winner or a tie."""
+
+    labelled: int
+    verdict: Agreement = Field(description="of items with two candidates")
+    best: Proportion | None = Field(
+        description="of items with more: those whose winner is the labelled candidate; null when none is labelled"
+    )
+
+
 class OrdersCompared(ReportPart):
-    """The same labelled items three times: hard answers in one order, in the other, and the verdict out of both."""
+    """The same labelled items three times: hard answers in one order, in the other, and the opinion out of both."""
 
     given: Agreement
     swapped: Agreement
-    verdict: Agreement
+    both: Agreement
 
 
-class LabelAgreement(ReportPart):
-    """Agreement with human labels. `verdict` is over the labelled items that have a winner or a tie."""
+class JudgeLabels(ReportPart):
+    """Agreement of one judge's opinions with human labels, over the labelled items where it has a winner or a tie."""
 
-    labelled: int
-    verdict: Agreement
+    opinion: Agreement = Field(description="of items with two candidates")
     orders: OrdersCompared | None = Field(description="null unless items were heard in both orders")
+    best: Proportion | None = Field(
+        description="of items with more: those whose winner is the labelled candidate; null when none is labelled"
+    )
 
 
 class Position(ReportPart):
-    """What answers owe to the order of the candidates. `consistent`: both orders agree; the flip rate is the rest."""
+    """What answers owe to the order of the candidates, over all pairs.
+
+    `consistent`: pairs whose two orders agree; the flip rate is the rest.
+    """
 
     first_slot: Proportion
     consistent: Proportion
@@ -103,24 +121,83 @@ class Items(ReportPart):
 
 
 class Answers(ReportPart):
-    """What became of the samples that were asked for: `valid` gave an answer, `forced` of those only when forced to."""
+    """What became of the samples that were asked for: `valid` gave an answer, `forced` of those only when forced to.
+
+    `outcomes` counts every sample once: an outage, a truncation and an unreadable reply are no answers, and no ties.
+    """
 
     valid: Proportion
     forced: Proportion | None = Field(description="null in direct mode, where nothing else is asked for")
+    outcomes: Mapping[Outcome, int]
 
 
-class Usage(ReportPart):
-    """What it took. `calls`: those that were sent. `cached`: prompt tokens that the runtime had in its prefix cache.
+class StoppedEarly(ReportPart):
+    """Items of two candidates that needed fewer samples than the job allows, of those that the judge heard."""
 
-    Seconds are from start to end.
-    """
+    certain: Proportion = Field(description="no further answer could have changed the winner")
+    confident: Proportion = Field(description="the sequential test had found the preferred side")
+
+
+class SystemGrade(ReportPart):
+    """The mean grade, in the judge's own grades, of the candidates that one system wrote."""
+
+    system: str
+    mean: float
+    candidates: int
+
+
+class Spent(ReportPart):
+    """What it took. `calls`: those that were sent. `cached`: prompt tokens that the runtime had in its prefix cache."""
 
     calls: int
     prompt_tokens: int
     cached: Proportion
     completion_tokens: int
+
+
+class Usage(Spent):
+    """What the job took. Seconds are from start to end."""
+
     seconds: float | None
     calls_per_second: float | None
+
+
+class JudgeReport(ReportPart):
+    """What one judge did, by its own opinions."""
+
+    name: str
+    answered: Proportion = Field(description="of the heard items, those on which it has an answer or abstains")
+    agrees: Proportion | None = Field(
+        description="of the items on which it and the panel have a winner or a tie, those where it is the same; null "
+        "for the only judge"
+    )
+    labels: JudgeLabels | None
+    position: Position
+    answers: Answers
+    stopped_early: StoppedEarly | None = Field(description="null when one sample was asked for")
+    grades: tuple[SystemGrade, ...] = Field(description="empty where the judge grades none or no system is named")
+    usage: Spent
+
+
+class Panel(ReportPart):
+    """How far the judges of a panel agree. `disagreement` and `unanimous`: over the items that several answered."""
+
+    disagreement: float | None = Field(
+        description="mean chance that two judges, drawn by weight, differ in their winner"
+    )
+    unanimous: Proportion
+    partial: Proportion = Field(description="of the succeeded items, those on which not every judge has an answer")
+
+
+class ReportedJudge(ReportPart):
+    """A judge of the job, and how it hears."""
+
+    name: str
+    mode: Mode
+    orders: Orders
+    samples: int = Field(description="per order, at most")
+    decide: Decide
+    early_stop: Literal["never", "certain"] | StopAt
 
 
 class ReportedJob(ReportPart):
@@ -129,33 +206,30 @@ class ReportedJob(ReportPart):
     id: str
     name: str | None
     status: JobStatus
-    judges: tuple[str, ...]
-    mode: Mode
-    orders: Orders
-    samples: int
-    decide: Decide
+    judges: tuple[ReportedJudge, ...]
     created_at: Instant
     started_at: Instant | None
     ended_at: Instant | None
 
 
 class Note(ReportPart):
-    """Something that a reader of the figures must know. `code` is stable."""
+    """Something that a reader of the figures must know. `code` is stable; `judge` names the one that it is about."""
 
     code: str
+    judge: str | None
     message: str
 
 
 class Report(ReportPart):
-    """The statistics of one job, over the items heard so far."""
+    """The statistics of one job, over the items heard so far. `sides` are those of items with two candidates."""
 
     job: ReportedJob
     items: Items
     sides: Mapping[Literal["A", "B"], WinRate]
     systems: tuple[SystemWinRate, ...]
     labels: LabelAgreement | None
-    position: Position
-    answers: Answers
+    panel: Panel | None = Field(description="null for one judge")
+    judges: tuple[JudgeReport, ...]
     usage: Usage
     notes: tuple[Note, ...]
 

@@ -9,26 +9,29 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-from services.contract.jobs import JobSettings
-from services.contract.reports import Report, ReportedJob
+from services.contract.jobs import JobSettings, JudgeSettings
+from services.contract.reports import Report, ReportedJob, ReportedJudge
 from services.foundation.database import transaction
 from services.foundation.errors import NotFound
 from services.foundation.identifiers import shown
-from services.reports.build import ItemRow, build, item_row
+from services.reports.build import build
+from services.reports.item import ItemRow, item_row
 
 JOB = text(
     """
-    SELECT id, name, status, judges, settings, total, created_at, started_at, ended_at FROM job
+    SELECT id, name, status, settings, total, created_at, started_at, ended_at FROM job
     WHERE tenant_id = :tenant_id AND id = :job_id
     """
 )
 HEARD = text(
     """
-    SELECT verdict.seq, verdict.status, verdict.winner, verdict.error_code, verdict.calls, verdict.prompt_tokens,
-           verdict.cached_tokens, verdict.completion_tokens, item.facets, opinion.body
+    SELECT verdict.seq, verdict.status, verdict.winner, verdict.ranking, verdict.disagreement, verdict.error_code,
+           verdict.calls, verdict.prompt_tokens, verdict.cached_tokens, verdict.completion_tokens, item.facets,
+           ARRAY(
+               SELECT opinion.body FROM opinion WHERE opinion.job_id = verdict.job_id AND opinion.seq = verdict.seq
+           ) AS opinions
     FROM verdict
     JOIN item ON item.job_id = verdict.job_id AND item.seq = verdict.seq
-    LEFT JOIN opinion ON opinion.job_id = verdict.job_id AND opinion.seq = verdict.seq AND opinion.judge = :judge
     WHERE verdict.job_id = :job_id ORDER BY verdict.seq
     """
 )
@@ -46,21 +49,28 @@ def report(engine: Engine, tenant_id: UUID, job_id: UUID) -> Report:
         id=shown("job", job_id),
         name=job["name"],
         status=job["status"],
-        judges=tuple(job["judges"]),
-        mode=settings.mode,
-        orders=settings.orders,
-        samples=settings.samples,
-        decide=settings.decide,
+        judges=tuple(_judge(name, judge) for name, judge in settings.judges.items()),
         created_at=job["created_at"],
         started_at=job["started_at"],
         ended_at=job["ended_at"],
     )
-    return build(reported, job["total"], _heard(engine, job_id, job["judges"][0]))
+    return build(reported, job["total"], _heard(engine, job_id))
 
 
-def _heard(engine: Engine, job_id: UUID, judge: str) -> Iterator[ItemRow]:
+def _judge(name: str, settings: JudgeSettings) -> ReportedJudge:
+    return ReportedJudge(
+        name=name,
+        mode=settings.mode,
+        orders=settings.orders,
+        samples=settings.samples,
+        decide=settings.decide,
+        early_stop=settings.early_stop,
+    )
+
+
+def _heard(engine: Engine, job_id: UUID) -> Iterator[ItemRow]:
     """The heard items by `seq`. The transaction ends with the last one, before any statistics are worked out."""
     with transaction(engine) as connection:
-        rows = connection.execute(HEARD, {"job_id": job_id, "judge": judge}, execution_options={"yield_per": FETCH})
+        rows = connection.execute(HEARD, {"job_id": job_id}, execution_options={"yield_per": FETCH})
         for row in rows.mappings():
-            yield item_row(row, row["facets"], row["body"])
+            yield item_row(row)

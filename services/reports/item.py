@@ -1,0 +1,79 @@
+"""One heard item, as a report counts it.
+
+Guarantee: pure, and holds no text but names. What was not said or not reached is None.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from services.judging.opinion import Opinion
+from services.judging.standing import Standing
+from services.judging.weighing import side
+from services.vocabulary import ItemError, ItemStatus, Winner
+
+EVEN = 1e-9  # a mean of votes this near to 1/2 is a tie, but for rounding
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """A verdict, what the item's caller said of it, and the opinions that were formed, one a judge that has one.
+
+    `systems` has an entry for each candidate. With more than two of them, `winner` and `label` are a candidate's index
+    or a tie, and a verdict has a `standing`.
+    """
+
+    seq: int
+    status: ItemStatus
+    winner: Winner | int | None
+    standing: Standing | None
+    disagreement: float | None
+    error: ItemError | None
+    label: Winner | int | None
+    cluster: str | None
+    systems: tuple[str | None, ...]
+    opinions: tuple[Opinion, ...]
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+    @property
+    def is_pair(self) -> bool:
+        """True for an item with two candidates."""
+        return len(self.systems) == 2
+
+    def pairs(self) -> Iterator[tuple[int, int, Winner]]:
+        """The pairs that have an answer, as (first, second, winner): `A` is the candidate `first`."""
+        if self.standing is not None:
+            for first, second in combinations(range(len(self.systems)), 2):
+                p = self.standing.matrix[first][second]
+                if p is not None:
+                    yield first, second, side(p, EVEN)
+        elif isinstance(self.winner, Winner):
+            yield 0, 1, self.winner
+
+
+def item_row(stored: Mapping[Any, Any]) -> ItemRow:
+    """A row out of what is stored: the verdict's columns, the item's `facets` (JSON text), its `opinions` (JSON)."""
+    said = json.loads(stored["facets"])
+    standing = Standing.from_json(stored["ranking"]) if stored["ranking"] else None
+    winner = Winner(stored["winner"]) if stored["winner"] and standing is None else None
+    return ItemRow(
+        seq=stored["seq"],
+        status=ItemStatus(stored["status"]),
+        winner=winner if standing is None else standing.winner,
+        standing=standing,
+        disagreement=stored["disagreement"],
+        error=ItemError(stored["error_code"]) if stored["error_code"] else None,
+        label=Winner(said["label"]) if isinstance(said["label"], str) else said["label"],
+        cluster=said["cluster"],
+        systems=tuple(said["systems"]),
+        opinions=tuple(map(Opinion.from_json, stored["opinions"])),
+        calls=stored["calls"],
+        prompt_tokens=stored["prompt_tokens"],
+        cached_tokens=stored["cached_tokens"],
+        completion_tokens=stored["completion_tokens"],
+    )
