@@ -14,7 +14,7 @@ from flask_openapi.types import ResponseDict
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest
+from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest, RereadRequest
 from services.contract.models import ModelList
 from services.contract.problems import Problem
 from services.contract.reports import Report
@@ -22,7 +22,7 @@ from services.contract.results import Result, ResultDetail, ResultPage, Trace
 
 VERSION = "3.1.0"
 REFERENCE = "#/components/schemas/{model}"
-SENT: tuple[type[BaseModel], ...] = (JobRequest, InlineJobRequest)
+SENT: tuple[type[BaseModel], ...] = (JobRequest, InlineJobRequest, RereadRequest)
 ANSWERED: tuple[type[BaseModel], ...] = (
     Job,
     JobPage,

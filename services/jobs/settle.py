@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from sqlalchemy import Connection, Engine, RowMapping, text
 
-from services.foundation.database import PASSING, transaction
+from services.foundation.database import transaction
 from services.foundation.fleet import CPU
 from services.jobs.claim import START
 from services.jobs.conclude import end_chunk, lock_job
@@ -45,7 +45,7 @@ Work = Callable[[Connection, RowMapping], Batch]
 def settle_next(engine: Engine, stage: Stage, work: Work, public_url: str) -> bool:
     """Settle the next chunk of `stage` with what `work` makes of it; it only reads. False when there is none.
 
-    An item that `work` has no verdict for has expired.
+    An item that `work` has no verdict for has expired. Raises a database error when not even the attempt can be noted.
     """
     with transaction(engine) as connection:
         chunk = connection.execute(NEXT, {"cpu": CPU, "stage": stage}).mappings().first()
@@ -58,8 +58,6 @@ def settle_next(engine: Engine, stage: Stage, work: Work, public_url: str) -> bo
         whole = len(batch.verdicts) == chunk["end_seq"] - chunk["first_seq"]
         with transaction(engine) as connection:
             _end(connection, key, batch, ChunkState.FINISHED if whole else ChunkState.EXPIRED, public_url)
-    except PASSING:
-        raise
     except Exception:
         log.exception("chunk_not_settled", **{name: str(value) for name, value in key.items()})
         with transaction(engine) as connection:

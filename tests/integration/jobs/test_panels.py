@@ -375,6 +375,18 @@ def test_a_chunk_cancelled_while_it_is_being_joined_stays_cancelled(
     assert check_ended_job(engine, job_id)["cancelled"] == 8
 
 
+def test_a_job_that_is_locked_holds_up_no_other(engine: Engine, tenant: UUID) -> None:
+    locked, free = (queue_job(engine, tenant, 8, judges=JUDGES[:2]) for _ in range(2))
+    for _ in (locked, free):
+        opinions_wait_to_be_joined(engine)
+    with transaction(engine) as connection:
+        connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        connection.execute(text("SELECT 1 FROM job WHERE id = :id FOR UPDATE"), {"id": locked})
+        assert conclude_all(engine) == 2
+    assert check_ended_job(engine, free)["succeeded"] == 8
+    assert counts(engine, tenant, locked) == {"running": 8}
+
+
 def test_a_conclusion_that_fails_stops_no_other_and_is_tried_again_in_a_minute(
     engine: Engine, tenant: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
