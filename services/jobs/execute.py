@@ -182,6 +182,7 @@ class _Chunk:
                 case.seq,
                 asked.key,
                 case.hearing.seating(asked.key),
+                self._session.judge.protocol,
                 asked.question,
                 self._sampling,
                 heard,

@@ -26,7 +26,7 @@ from services.jobs.partitions import ensure_partition
 from services.jobs.queries import load_job
 from services.jobs.record import TRACE_COLUMNS, Batch
 from services.jobs.request import contradictions, family_of, faults_of, metadata_of, resolve_panel
-from services.jobs.rows import opinion_row, verdict_row
+from services.jobs.rows import opinion_row, reading_json, verdict_row
 from services.jobs.settle import settle_next
 from services.jobs.stages import lay_out, plan
 from services.jobs.states import ENDED
@@ -172,7 +172,7 @@ def _read(connection: Connection, chunk: RowMapping, fleet: Fleet) -> Batch:
         opinions = {}
         for judge, traces in groupby(rows, key=lambda row: row["judge"]):
             hearing = _hearing(judge, items[seq], families[judge], settings["judges"][judge])
-            kept = [_reread(hearing, trace, chunk["job_id"], job["day"]) for trace in traces]
+            kept = [_reread(hearing, families[judge], trace, chunk["job_id"], job["day"]) for trace in traces]
             hearing.abandon()
             opinions[judge] = hearing.opinion()
             batch.traces += kept
@@ -188,7 +188,7 @@ def _hearing(judge: str, item: RowMapping, family: JudgeProtocol, settings: Mapp
     return Hearing(judge, json.loads(item["custom_id"]), compared, family, options)
 
 
-def _reread(hearing: Hearing, trace: RowMapping, job_id: UUID, day: object) -> tuple[Any, ...]:
+def _reread(hearing: Hearing, family: JudgeProtocol, trace: RowMapping, job_id: UUID, day: object) -> tuple[Any, ...]:
     """Take one stored call in, where today's reading has a place for it; its trace as the new job keeps it."""
     key = CallKey.from_number(trace["call"])
     heard = replayed(hearing, key, trace)
@@ -199,7 +199,7 @@ def _reread(hearing: Hearing, trace: RowMapping, job_id: UUID, day: object) -> t
         "day": day,
         "job_id": job_id,
         "outcome": heard.outcome,
-        "reading": heard.as_json(),
+        "reading": reading_json(heard, family),
     }
     return tuple(json.dumps(new[name]) if isinstance(new[name], dict) else new[name] for name in TRACE_COLUMNS)
 

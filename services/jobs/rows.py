@@ -15,6 +15,7 @@ from services.judging.judge import Question
 from services.judging.opinion import Opinion
 from services.judging.pairings import Seating
 from services.judging.panel import Verdict
+from services.judging.protocol import JudgeProtocol
 from services.judging.runtime import CallRefused, Completion, Sampling
 from services.vocabulary import ItemStatus
 
@@ -24,6 +25,7 @@ def trace_row(
     seq: int,
     key: CallKey,
     seating: Seating,
+    family: JudgeProtocol,
     question: Question,
     wanted: Sampling,
     heard: Heard,
@@ -52,7 +54,7 @@ def trace_row(
         key.forced,
         epoch_id,
         heard.outcome,
-        json.dumps(heard.as_json()),
+        json.dumps(reading_json(heard, family)),
         escaped(text) if keep_prompt else None,
         hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         escaped(answered.text) if answered else None,
@@ -67,6 +69,11 @@ def trace_row(
         answer.waited_s * 1000 if answer else None,
         answered.queue_s * 1000 if answered and answered.queue_s is not None else None,
     )
+
+
+def reading_json(heard: Heard, family: JudgeProtocol) -> dict[str, Any]:
+    """What a trace keeps of a reading, and by whose rules it was read."""
+    return heard.as_json() | {"protocol": f"{family.name}/{family.version}"}
 
 
 def _prompt_tokens(question: Question, answer: Answer | None) -> int | None:

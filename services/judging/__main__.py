@@ -1,7 +1,7 @@
 """`python -m services.judging`: ask and read as a protocol does, without a service.
 
 read --protocol NAME   NDJSON {"id", "completion", "finish_reason", "labels"?} on stdin, one reading a line on stdout
-ask --protocol NAME    NDJSON items {"context", "candidates"} on stdin, the messages that ask about each on stdout:
+ask --protocol NAME    NDJSON items {"context", "candidates", "principle"?} on stdin, the messages on stdout:
                        one line with the first two candidates, or for a pointwise family one for each candidate
 
 --options JSON makes the family with these options, as a fleet file's `protocol_options` do. `labels` are for families
@@ -41,9 +41,8 @@ def ask(name: str, options: dict[str, Any], line: dict[str, Any]) -> Iterator[ob
     context = tuple(Message(turn["role"], turn["content"]) for turn in line["context"])
     texts = tuple(candidate["content"] for candidate in line["candidates"])
     for slots in (texts[:2],) if family.slots == 2 else ((text,) for text in texts):
-        yield [
-            {"role": message.role, "content": message.content} for message in family.messages(Showing(context, slots))
-        ]
+        showing = Showing(context, slots, line.get("principle"))
+        yield [{"role": message.role, "content": message.content} for message in family.messages(showing)]
 
 
 COMMANDS: dict[str, Callable[[str, dict[str, Any], dict[str, Any]], Iterator[object]]] = {"read": read, "ask": ask}

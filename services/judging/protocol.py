@@ -34,21 +34,47 @@ class Showing:
 
 
 class JudgeProtocol(Protocol):
-    """A judge family.
+    """A judge family. Plain class attributes will do for its properties."""
 
-    `slots`: how many candidates one call shows, 2 (pairwise) or 1 (pointwise). `grades`: the least and the greatest
-    score that it gives a candidate, None where it gives none; a pointwise family has them. `verdict` is None where a
-    verdict cannot be forced. `takes_principle`: whether it can be told what to judge by.
-    """
+    @property
+    def name(self) -> str:
+        """What the fleet file calls it."""
+        ...
 
-    name: str
-    version: str
-    thinks: bool
-    slots: int
-    grades: tuple[int, int] | None
-    takes_principle: bool
-    sampling: Sampling
-    verdict: VerdictForm | None
+    @property
+    def version(self) -> str:
+        """Grows when the same completion may be read otherwise, or asked for otherwise; traces keep it."""
+        ...
+
+    @property
+    def thinks(self) -> bool:
+        """Whether its prompts open `<think>`, so that a completion holds the closing tag alone."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """How many candidates one call shows: 2, it compares them, or 1, it grades it."""
+        ...
+
+    @property
+    def grades(self) -> tuple[int, int] | None:
+        """The least and the greatest score of a candidate; None where it gives none. A pointwise family has them."""
+        ...
+
+    @property
+    def takes_principle(self) -> bool:
+        """Whether it can be told what to judge by."""
+        ...
+
+    @property
+    def sampling(self) -> Sampling:
+        """Its own sampling, where neither fleet nor job says otherwise."""
+        ...
+
+    @property
+    def verdict(self) -> VerdictForm | None:
+        """How its verdict is written, where one can be forced; else None."""
+        ...
 
     def messages(self, showing: Showing) -> list[Message]:
         """The conversation that asks about `showing`. Caller texts arrive in it untouched, whatever they contain."""

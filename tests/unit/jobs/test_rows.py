@@ -15,6 +15,7 @@ from services.judging.judge import GREEDY, Question
 from services.judging.pairings import Seating
 from services.judging.prompt import Prompt
 from services.judging.reading import Reading
+from services.judging.registry import protocol
 from services.judging.runtime import CallRefused, Completion
 from services.vocabulary import FinishReason, Order, Outcome, Priority, Stage, Winner
 
@@ -41,7 +42,9 @@ def test_prompt_tokens_are_the_runtimes_own_where_a_call_was_sent(
     answer = Answer("rid", came, NOW, 0.5) if came else None
     key = CallKey(0, Order.AB, 0, forced=True)
     seating = Seating(0, Order.AB, (0, 1))
-    row = trace_row(HELD, 0, key, seating, question, GREEDY, heard, answer, new_id(), keep_prompt=True)
+    row = trace_row(
+        HELD, 0, key, seating, protocol("sdrm"), question, GREEDY, heard, answer, new_id(), keep_prompt=True
+    )
     trace = dict(zip(TRACE_COLUMNS, row, strict=True))
     assert trace["prompt_tokens"] == prompt_tokens
     assert trace["sent_at"] == (NOW if came else None)
