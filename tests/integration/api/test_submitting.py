@@ -55,7 +55,8 @@ def test_a_job_is_accepted_and_shown(caller: Caller) -> None:
     assert job["usage"] == {"calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
     assert job["progress"] == {"done": 0, "per_second": None, "eta": None}
     assert (job["started_at"], job["cancelling_at"], job["ended_at"], job["callback"]) == (None, None, None, None)
-    assert (job["options"]["mode"], job["options"]["decide"]) == ("direct", "soft")
+    (options,) = job["options"].values()
+    assert (options["mode"], options["decide"], job["panel"]) == ("direct", "soft", None)
     created, deadline = (datetime.fromisoformat(job[name]) for name in ("created_at", "deadline"))
     assert deadline - created == timedelta(days=7)
     assert caller.get(f"/v1/jobs/{job['id']}").json == job
