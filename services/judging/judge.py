@@ -16,7 +16,7 @@ from services.judging.prompt import Opening, Prompt, Renderer, UnsupportedTokeni
 from services.judging.protocol import JudgeProtocol, Message, Showing
 from services.judging.reading import VerdictForm, unfinished
 from services.judging.registry import protocol
-from services.judging.runtime import Label, Sampling
+from services.judging.runtime import Call, Label, Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -84,6 +84,15 @@ class Judge:
             questions.append(self._forced(prompt, written, openings[written]))
         return questions
 
+    def first_call(self, rid: str) -> Call:
+        """A call of one token that asks as every other one does, about texts of ours: whether the runtime answers so.
+
+        It also leaves what all of a family's prompts begin with in the runtime's prefix cache, where the first calls of
+        a chunk, sent together, would each compute it.
+        """
+        prompt = self.renderer.render(self.protocol.messages(_probe(self.protocol)))
+        return Call(rid, prompt.ids, replace(self.sampling, max_tokens=1), ())
+
     def _free(self, prompt: Prompt, sampling: Sampling) -> Question:
         room = self.context_length - len(prompt.ids) - self.reserve
         if room < min(sampling.max_tokens, LEAST_TOKENS):
@@ -114,14 +123,18 @@ def overridden(sampling: Sampling, changes: Mapping[str, Any]) -> Sampling:
     return replace(sampling, **{name: value for name, value in changes.items() if value is not None})
 
 
+def _probe(family: JudgeProtocol) -> Showing:
+    principle = "by what is kind" if family.takes_principle else None
+    texts = ("the first answer", "the second answer")[: family.slots]
+    return Showing((Message("user", "the one question"),), texts, principle)
+
+
 def _prove(renderer: Renderer, family: JudgeProtocol) -> None:
     """Try whether the model's chat template shows all that the family asks with, in its order.
 
     Some templates leave out the turns of roles that they do not know, without a word. Raises UnsupportedTokenizer.
     """
-    principle = "by what is kind" if family.takes_principle else None
-    texts = ("the first answer", "the second answer")[: family.slots]
-    messages = family.messages(Showing((Message("user", "the one question"),), texts, principle))
+    messages = family.messages(_probe(family))
     try:
         shown, place = renderer.render(messages).text, 0
     except TemplateError as error:
