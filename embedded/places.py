@@ -1,6 +1,6 @@
 """Where the embedded stack keeps things: all of it in the checkout's `.assizes/`, or in a folder that the caller names.
 
-Guarantee: no other folder is written to, except one short-lived folder of sockets in /tmp.
+Guarantee: no other folder is written to, except one short-lived folder of sockets in /tmp and shared memory while it runs.
 """
 
 import fcntl

@@ -22,6 +22,7 @@ from services.foundation.settings import PREFIX
 
 POLL_S = 0.2
 TAIL_BYTES = 4000
+SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - the kernel's name for it, nothing is created there
 
 # SGLang turns lpm scheduling into fcfs above 128 waiting requests: a shorter queue keeps prefixes together
 DEFAULT_FLAGS = (
@@ -75,14 +76,21 @@ class LaunchedRuntime:
             return file.read().decode("utf-8", "replace")
 
     def stop(self, grace_s: float = 15.0) -> None:
-        """SIGINT, and SIGKILL to all of its session that is left after the grace. Idempotent."""
+        """SIGINT, and SIGKILL to all of its session that is left after the grace. Idempotent.
+
+        What its processes had in shared memory and leave behind is removed: SGLang does not do it.
+        """
         if self.process.returncode is None:
+            shared = [file for pid in _session(self.process.pid) for file in _shared_memory(pid)]
             self.process.send_signal(signal.SIGINT)
             deadline = time.monotonic() + grace_s
-            while not _ended(self.process.pid) and time.monotonic() < deadline:
+            # the last to go, after its main process, is the tracker that removes semaphores
+            while _session(self.process.pid) and time.monotonic() < deadline:
                 time.sleep(POLL_S / 4)
             # before it is reaped: until then its number cannot be another's
             os.killpg(self.process.pid, signal.SIGKILL)
+            for file in shared:
+                file.unlink(missing_ok=True)
         self.process.wait()
 
 
@@ -175,6 +183,28 @@ def _listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _ended(pid: int) -> bool:
-    """Whether a child has ended, without reaping it."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+def _session(leader: int) -> list[int]:
+    """The running processes of a session."""
+    running = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (state := _state(entry)) and state[0] != "Z" and int(state[3]) == leader:
+            running.append(int(entry.name))
+    return running
+
+
+def _state(process: Path) -> list[str]:
+    """A process's state, parent, group, session ...: what follows its name in /proc. Nothing when it has gone."""
+    try:
+        return (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _shared_memory(pid: int) -> set[Path]:
+    """The files in shared memory that a process has mapped."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
+    named = (line.split(maxsplit=5) for line in maps.splitlines())
+    return {Path(fields[5]) for fields in named if len(fields) == 6 and fields[5].startswith(SHARED_MEMORY)}
