@@ -105,6 +105,7 @@ Instant = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
 Principle = Annotated[StrictStr, AfterValidator(_prose), Field(min_length=1, max_length=LONGEST_PRINCIPLE)]
 PriorityName = Literal["interactive", "standard", "bulk"]
 MarginName = Literal["blended", "nvidia"]
+Weight = Annotated[Number, Field(ge=0, le=1_000)]
 PanelDecide = Literal["majority", "mean"]
 
 
@@ -173,6 +174,29 @@ class PanelOptions(Request):
     tie_margin: Annotated[Number, Field(ge=0, lt=0.5)] | None = Field(default=None, description="default 0")
 
 
+class LengthPolicy(Request):
+    """Shorter is better, by how much: `services/judging/policies.py` has the formulas."""
+
+    reasoning_bonus: Weight = 0.0
+    answer_bonus: Weight = 0.0
+    top_percentile: Annotated[Number, Field(ge=0, le=1)] = 0.2
+    reasoning_coefficient: Weight = 0.0
+    answer_coefficient: Weight = 0.0
+
+
+class StylePolicy(Request):
+    """Plainer is better, by how much: headings, list items, bold and emoji count against a text."""
+
+    coefficient: Weight = 0.0
+
+
+class ScorePolicies(Request):
+    """What adjusts the scores of more than two candidates: the length, then the style."""
+
+    length: LengthPolicy | None = None
+    style: StylePolicy | None = None
+
+
 class JudgeOptions(Request):
     """How a judge hears. What is left out, or null, is the model's own default, else the one named here."""
 
@@ -192,6 +216,11 @@ class JudgeOptions(Request):
     )
     pairs: Pairs | None = Field(default=None, description="which of more than two candidates meet; default `all`")
     principle: Principle | None = Field(default=None, description="what to judge by, for judges that take a principle")
+    score_policies: ScorePolicies | None = Field(
+        default=None,
+        description="adjust the grades of more than two candidates, or where there are none their scores, and so their "
+        "ranks; for a single judge",
+    )
     forced_verdict: StrictBool | None = Field(default=None, description="default true")
     on_conflict: OnConflict | None = Field(default=None, description="default `tie`")
     tie_margin: Annotated[Number, Field(ge=0)] | None = Field(
@@ -300,6 +329,7 @@ class JudgeSettings(BaseModel):
     margin: MarginName
     pairs: Pairs
     principle: str | None
+    score_policies: ScorePolicies | None
     forced_verdict: bool
     on_conflict: OnConflict
     tie_margin: float

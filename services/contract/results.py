@@ -32,6 +32,9 @@ class ItemVerdict(BaseModel):
     strengths: list[dict[str, float]] | None = Field(
         default=None, description="Bradley-Terry log-strengths with 95 % intervals; null where candidates were graded"
     )
+    adjusted: list[float] | None = Field(
+        default=None, description="the scores as the job's score policies have changed them: the ranks follow these"
+    )
     separated: bool | None = Field(
         default=None, description="some candidates beat the rest without exception: how far ahead they are is a guess"
     )

@@ -15,6 +15,7 @@ from services.judging.heard import NO_ANSWER, Heard, unanswered
 from services.judging.hearing import CallKey, Comparison, Hearing, HearingOptions
 from services.judging.judge import Judge
 from services.judging.pairings import Pairs
+from services.judging.policies import POLICIES
 from services.judging.protocol import Message
 from services.judging.runtime import Completion
 from services.vocabulary import Decide, FinishReason, Mode, OnConflict, Orders, Outcome
@@ -32,6 +33,7 @@ class Case:
 def hearing_options(settings: Mapping[str, Any]) -> HearingOptions:
     """The part of a judge's resolved settings that concerns hearings."""
     stop = settings["early_stop"]
+    policies = settings["score_policies"] or {}
     pairs: Pairs = settings["pairs"]
     return HearingOptions(
         orders=Orders(settings["orders"]),
@@ -40,6 +42,7 @@ def hearing_options(settings: Mapping[str, Any]) -> HearingOptions:
         margin=settings["margin"],
         pairs=pairs if isinstance(pairs, str) else tuple((first, second) for first, second in pairs),
         principle=settings["principle"],
+        policies=tuple(make(**policies[name]) for name, make in POLICIES.items() if policies.get(name)),
         mode=Mode(settings["mode"]),
         decide=Decide(settings["decide"]),
         forced_verdict=settings["forced_verdict"],

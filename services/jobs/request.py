@@ -133,6 +133,7 @@ def resolve(options: JudgeOptions, model: FleetModel, family: JudgeProtocol) -> 
         decide=pick("decide", default_decide(family, mode)),
         margin=pick("margin", "blended"),
         pairs=pick("pairs", "all"),
+        score_policies=pick("score_policies", None),
         principle=pick("principle", None) if family.takes_principle else None,
         forced_verdict=pick("forced_verdict", True),
         on_conflict=pick("on_conflict", OnConflict.TIE),
@@ -232,6 +233,8 @@ def contradictions(judge: str, settings: JudgeSettings, family: JudgeProtocol) -
 def _panel_contradictions(
     options: Options, judges: Sequence[str], families: Mapping[str, JudgeProtocol]
 ) -> Iterator[Fault]:
+    if options.score_policies is not None and len(judges) > 1:
+        yield Fault("invalid_value", "/options/score_policies", "a panel's scores are not adjusted")
     if options.panel is not None and len(judges) == 1:
         yield Fault("invalid_value", "/options/panel", "a panel has several judges")
     for judge in (options.panel and options.panel.weights) or ():

@@ -5,11 +5,12 @@ from stored traces goes on exactly where it stopped.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.judging.heard import Heard, ReadingRule, hear_labels, hear_probability, hear_text
 from services.judging.opinion import Bench, Opinion, come_to, weigh
 from services.judging.pairings import Pairs, Seating, pairings, seatings
+from services.judging.policies import Policy
 from services.judging.protocol import JudgeProtocol, Message, Showing
 from services.judging.reading import before_label, unfinished
 from services.judging.runtime import Completion
@@ -37,7 +38,8 @@ class HearingOptions:
     band in which there is a tie: around 1/2 in `p_a`, around 0 in score points where scores decide. `forced_verdict`
     follows a call without a verdict up with a forced one. `decide` and `on_conflict` "soft" follow one with a verdict
     up, for its probability. `reading` "seed" takes the loose rule published with the model. `margin` names how two
-    scores and a ranking become one number. Raises ValueError outside the ranges.
+    scores and a ranking become one number. `policies` adjust the scores of more than two candidates, in this order.
+    Raises ValueError outside the ranges.
     """
 
     orders: Orders = Orders.BOTH
@@ -52,6 +54,7 @@ class HearingOptions:
     tie_margin: float = 0.0
     reading: ReadingRule = "strict"
     principle: str | None = None
+    policies: tuple[Policy, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.samples <= MOST_SAMPLES:
@@ -220,7 +223,11 @@ class Hearing:
         if not self.ended:
             raise ValueError("the hearing has not ended")
         benches = [Bench(trial.seats, trial.calls, trial.schedule.stopped) for trial in self._trials]
-        return weigh(self._judge, len(self._comparison.candidates), benches, self._rule, self._suspicion())
+        candidates, policies = self._comparison.candidates, self._options.policies
+        opinion = weigh(self._judge, len(candidates), benches, self._rule, self._suspicion())
+        if opinion.standing is None or not policies:
+            return opinion
+        return replace(opinion, standing=opinion.standing.adjusted_by(policies, candidates, opinion.grades))
 
     def _seated(self, item: str) -> Iterator[_Trial]:
         options, candidates = self._options, len(self._comparison.candidates)

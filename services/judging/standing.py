@@ -5,13 +5,14 @@ where the answers left do not tie all candidates together there is no standing a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from services.judging.pairings import connected
+from services.judging.policies import Policy
 from services.stats.ranking import rank
 from services.vocabulary import ItemError, Order, Winner
 
@@ -76,6 +77,8 @@ class Standing:
     one's mean over its opponents of `matrix`, which holds how far the row is preferred to the column, from 0 to 1.
     `strengths` are Bradley-Terry log-strengths with 95 % intervals; None where candidates were graded. `separated`:
     some candidates beat the others without exception, so that only a small prior keeps their strengths finite.
+    `adjusted` are the grades, or where there are none the scores, as score policies have changed them: then the ranks
+    follow these. None without policies.
     """
 
     winner: int | Winner
@@ -85,6 +88,18 @@ class Standing:
     matrix: Matrix
     strengths: tuple[Strength, ...] | None
     separated: bool
+    adjusted: tuple[float, ...] | None = None
+
+    def adjusted_by(
+        self, policies: Sequence[Policy], texts: Sequence[str], grades: Sequence[float | None] | None
+    ) -> "Standing":
+        """The standing by the candidates' adjusted grades; by their adjusted scores where they have no grades."""
+        known = [grade for grade in grades or () if grade is not None]
+        values = np.array(known if len(known) == len(self.scores) else self.scores, dtype=np.float64)
+        for policy in policies:
+            values = policy.adjust(values, texts)
+        ranks = _ranks(values)
+        return replace(self, **_places(ranks), adjusted=tuple(map(float, values)))
 
     def as_json(self) -> dict[str, Any]:
         """The standing as it stands in results."""
@@ -102,6 +117,7 @@ class Standing:
             matrix=tuple(map(tuple, body["matrix"])),
             strengths=None if strengths is None else tuple(Strength(**strength) for strength in strengths),
             separated=body["separated"],
+            adjusted=None if body["adjusted"] is None else tuple(body["adjusted"]),
         )
 
 
@@ -137,8 +153,7 @@ def rank_grades(grades: Sequence[float], least: int, most: int) -> Standing:
     share = 0.5 + (values[:, None] - values[None, :]) / (2 * (most - least))
     np.fill_diagonal(share, np.nan)
     scores = np.nanmean(share, axis=1)
-    ranks = np.array([1 + np.count_nonzero(values > grade + EQUAL) for grade in values])
-    return _standing(ranks, scores, share, None, separated=False)
+    return _standing(_ranks(values), scores, share, None, separated=False)
 
 
 def _standing(
@@ -149,13 +164,24 @@ def _standing(
     *,
     separated: bool,
 ) -> Standing:
-    best = np.flatnonzero(ranks == 1)
     return Standing(
-        winner=int(best[0]) if len(best) == 1 else Winner.TIE,
-        ranking=tuple(map(int, np.argsort(ranks, kind="stable"))),
-        ranks=tuple(map(int, ranks)),
+        **_places(ranks),
         scores=tuple(map(float, scores)),
         matrix=tuple(tuple(None if np.isnan(p) else float(p) for p in row) for row in share),
         strengths=None if strengths is None else tuple(strengths),
         separated=separated,
     )
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.array([1 + np.count_nonzero(values > value + EQUAL) for value in values])
+
+
+def _places(ranks: NDArray[np.int64]) -> dict[str, Any]:
+    """What follows from the ranks alone, by the fields of a standing."""
+    best = np.flatnonzero(ranks == 1)
+    return {
+        "winner": int(best[0]) if len(best) == 1 else Winner.TIE,
+        "ranking": tuple(map(int, np.argsort(ranks, kind="stable"))),
+        "ranks": tuple(map(int, ranks)),
+    }

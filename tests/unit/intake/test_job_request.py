@@ -190,6 +190,15 @@ def test_listed_pairs_say_how_many_candidates_items_have() -> None:
         ({"options": {"tie_margin": 4.5}, "judges": ["genrm"]}, ("invalid_value", "/options/tie_margin")),
         ({"options": {"panel": {"decide": "mean"}}}, ("invalid_value", "/options/panel")),
         (
+            {"options": {"score_policies": {"length": {"answer_bonus": -1}}}},
+            ("invalid_value", "/options/score_policies/length/answer_bonus"),
+        ),
+        ({"options": {"score_policies": {"tone": {}}}}, ("unknown_field", "/options/score_policies/tone")),
+        (
+            {"options": {"score_policies": {"style": {"coefficient": 1}}}, "judges": ["reasoning", "direct"]},
+            ("invalid_value", "/options/score_policies"),
+        ),
+        (
             {"options": {"panel": {"weights": {"nobody": 1}}}, "judges": ["reasoning", "direct"]},
             ("invalid_value", "/options/panel/weights/nobody"),
         ),

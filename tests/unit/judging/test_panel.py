@@ -12,6 +12,7 @@ from services.judging.heard import unanswered
 from services.judging.hearing import Comparison, Hearing, HearingOptions
 from services.judging.opinion import Opinion
 from services.judging.panel import PanelRule, join, single
+from services.judging.policies import POLICIES, Policy
 from services.judging.protocol import Message
 from services.judging.registry import protocol
 from services.judging.runtime import Completion
@@ -206,6 +207,29 @@ def test_two_graded_candidates_are_compared_by_their_grades() -> None:
     assert (o.consistent, o.votes, o.vote_entropy, o.calls) == (None, {}, None, 2)
     assert graded([3, 3], forced_verdict=False).winner is TIE
     assert graded([4, 3], forced_verdict=False, tie_margin=1.0).winner is TIE
+
+
+def test_score_policies_move_the_ranks_of_many_candidates() -> None:
+    texts = ("short", "a much longer answer that says no more")
+    rubric = protocol("prompted", {"grades": 5})
+
+    def heard(*policies: Policy) -> Opinion:
+        options = HearingOptions(policies=policies)
+        hearing = Hearing("rubric", "q", Comparison(QUESTION, (*texts, "x" * 90)), rubric, options)
+        for key, grade in zip(hearing.open_calls(), (3, 4, 1), strict=True):
+            written = Completion(f"<score>{grade}</score>", FinishReason.STOP, 1, 0, 1)
+            hearing.record(key, hearing.read(key, written))
+        return hearing.opinion()
+
+    plain, shorter = heard(), heard(POLICIES["length"](answer_coefficient=4.0))
+    assert plain.standing is not None
+    assert shorter.standing is not None
+    assert (plain.standing.winner, plain.standing.adjusted) == (1, None)
+    assert (shorter.standing.winner, shorter.standing.ranks) == (0, (1, 2, 3))
+    assert shorter.standing.adjusted is not None
+    assert shorter.standing.adjusted[0] > 3
+    assert (shorter.standing.scores, shorter.grades) == (plain.standing.scores, (3.0, 4.0, 1.0))
+    assert Opinion.from_json(json.loads(json.dumps(shorter.as_json()))) == shorter
 
 
 def test_many_graded_candidates_are_ranked_by_their_grades() -> None:
