@@ -62,6 +62,7 @@ def _submit(client: httpx.Client, model: str, items: list[dict[str, Any]], callb
         "judges": [model],
         "items": items,
         "options": {"orders": "both"},
+        "priority": "interactive",  # ahead of what an earlier stack may have left in the queue
         "callback": {"url": callback},
     }
     answer = client.post("/v1/jobs", json=request)

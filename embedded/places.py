@@ -1,6 +1,6 @@
 """Where the embedded stack keeps things: all of it in the checkout's `.assizes/`, or in a folder that the caller names.
 
-Guarantee: no other folder is written to, except one short-lived folder of sockets in /tmp and shared memory while it runs.
+Guarantee: no other folder is written to, except a short-lived folder of sockets in /tmp, and shared memory for a while.
 """
 
 import fcntl

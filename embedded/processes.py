@@ -64,8 +64,8 @@ class Child:
             return None
         return ChildEnded(f"{self.name} ended with status {self._reap()}; the end of {self.log}:\n{tail(self.log)}")
 
-    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return when `ready()` is true.
+    def wait_until(self, ready: Callable[[], bool], seconds: float, every: float = _POLL_SECONDS) -> None:
+        """Return when `ready()` is true; it is asked every so many seconds.
 
         Raises:
             ChildEnded: it ended instead.
@@ -79,7 +79,7 @@ class Child:
                 raise EmbeddedError(
                     f"{self.name} was not ready within {seconds:.0f} s; the end of {self.log}:\n{tail(self.log)}"
                 )
-            time.sleep(_POLL_SECONDS)
+            time.sleep(every)
 
     def stop(self, grace_seconds: float = 30) -> int:
         """Ask it to end, kill whatever of its process group is left after `grace_seconds`, return its exit status."""

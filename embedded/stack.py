@@ -72,7 +72,8 @@ def running(home: Path, *, port: int, scripted: bool, fleet: Path | None) -> Ite
     with ExitStack() as undo:
         undo.enter_context(_alone(home))
         sockets = undo.enter_context(_sockets(home))
-        logs, data = home / "logs", home / "data"
+        # apart, so that what the stand-in said of a job never stands beside what the model said
+        logs, data = home / "logs", home / ("data-scripted" if scripted else "data")
         parts = _Parts(undo, logs)
         fleet_file, runtime = _choose_fleet(home, scripted, fleet, parts)
         models = tuple(load_fleet(fleet_file).models)
@@ -108,7 +109,7 @@ def running(home: Path, *, port: int, scripted: bool, fleet: Path | None) -> Ite
         stack = Stack(url, key, secret, database_url, broker.url(), models, runtime, tuple(parts.children))
         with stack.client() as client:
             for name, worker in workers.items():
-                worker.wait_until(partial(_hears, stack, client, name), _RUNTIME_SECONDS)
+                worker.wait_until(partial(_hears, stack, client, name), _RUNTIME_SECONDS, every=0.5)
         undo.enter_context(_described(home / "up.json", stack))
         yield stack
 

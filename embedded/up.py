@@ -16,9 +16,12 @@ def up(home: Path, *, port: int, scripted: bool, fleet: Path | None) -> int:
     print("starting ...", flush=True)
     with running(home, port=port, scripted=scripted, fleet=fleet) as stack:
         print(_welcome(stack, home), flush=True)
-        while True:
-            stack.check()
-            time.sleep(_LOOK_SECONDS)
+        try:
+            while True:
+                stack.check()
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            print("stopping ...", flush=True)
 
 
 def _welcome(stack: Stack, home: Path) -> str:

@@ -93,7 +93,7 @@ def _pairs(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 Name = Annotated[StrictStr, AfterValidator(_plain), Field(max_length=200)]
-Number = Annotated[float, BeforeValidator(_number)]
+Number = BeforeValidator(_number)  # beside `float` and its bounds: no booleans, no numbers in strings
 Index = Annotated[StrictInt, Field(ge=0, lt=MOST_CANDIDATES)]
 PairList = Annotated[list[tuple[Index, Index]], Field(min_length=1, max_length=120), AfterValidator(_pairs)]
 Pairs = Annotated[
@@ -105,7 +105,7 @@ Instant = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
 Principle = Annotated[StrictStr, AfterValidator(_prose), Field(min_length=1, max_length=LONGEST_PRINCIPLE)]
 PriorityName = Literal["interactive", "standard", "bulk"]
 MarginName = Literal["blended", "nvidia"]
-Weight = Annotated[Number, Field(ge=0, le=1_000)]
+Weight = Annotated[float, Field(ge=0, le=1_000), Number]
 PanelDecide = Literal["majority", "mean"]
 
 
@@ -146,8 +146,8 @@ class Comparison(Request):
 class SamplingOptions(Request):
     """Overrides of the model's own sampling."""
 
-    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2), Number] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1), Number] | None = None
     top_k: Annotated[StrictInt, Field(ge=-1, le=1_000_000)] | None = Field(default=None, description="-1: off")
     max_tokens: Annotated[StrictInt, Field(ge=1, le=1_000_000)] | None = None
 
@@ -155,7 +155,7 @@ class SamplingOptions(Request):
 class StopAt(Request):
     """A sequential test's confidence: 1 less the chance to stop early for the side that is not preferred."""
 
-    confidence: Annotated[Number, Field(gt=0.5, lt=1)]
+    confidence: Annotated[float, Field(gt=0.5, lt=1), Number]
 
 
 EarlyStop = Annotated[
@@ -168,10 +168,10 @@ class PanelOptions(Request):
     """How several judges' opinions become one verdict."""
 
     decide: PanelDecide | None = Field(default=None, description="default `majority`; `mean`: the mean of `p_a`")
-    weights: dict[str, Annotated[Number, Field(gt=0, le=1_000)]] | None = Field(
+    weights: dict[str, Annotated[float, Field(gt=0, le=1_000), Number]] | None = Field(
         default=None, description="by judge; 1 for those not named"
     )
-    tie_margin: Annotated[Number, Field(ge=0, lt=0.5)] | None = Field(default=None, description="default 0")
+    tie_margin: Annotated[float, Field(ge=0, lt=0.5), Number] | None = Field(default=None, description="default 0")
 
 
 class LengthPolicy(Request):
@@ -179,7 +179,7 @@ class LengthPolicy(Request):
 
     reasoning_bonus: Weight = 0.0
     answer_bonus: Weight = 0.0
-    top_percentile: Annotated[Number, Field(ge=0, le=1)] = 0.2
+    top_percentile: Annotated[float, Field(ge=0, le=1), Number] = 0.2
     reasoning_coefficient: Weight = 0.0
     answer_coefficient: Weight = 0.0
 
@@ -223,7 +223,7 @@ class JudgeOptions(Request):
     )
     forced_verdict: StrictBool | None = Field(default=None, description="default true")
     on_conflict: OnConflict | None = Field(default=None, description="default `tie`")
-    tie_margin: Annotated[Number, Field(ge=0)] | None = Field(
+    tie_margin: Annotated[float, Field(ge=0), Number] | None = Field(
         default=None, description="half the width of a tie: in `p_a`, or in score points where scores decide; default 0"
     )
     reading: Literal["strict", "seed"] | None = Field(default=None, description="default `strict`")
@@ -243,7 +243,7 @@ class RereadOptions(Request):
     margin: MarginName | None = None
     forced_verdict: StrictBool | None = Field(default=None, description="false leaves the forced verdicts out")
     on_conflict: OnConflict | None = None
-    tie_margin: Annotated[Number, Field(ge=0)] | None = None
+    tie_margin: Annotated[float, Field(ge=0), Number] | None = None
     reading: Literal["strict", "seed"] | None = None
     panel: PanelOptions | None = None
 
@@ -259,6 +259,21 @@ class RereadRequest(Request):
 
 class JobRequest(Request):
     """A job to submit. The items of an upload are a part of their own."""
+
+    kind: JobKind
+    judges: Annotated[list[StrictStr], Field(min_length=1, max_length=MOST_JUDGES), AfterValidator(_unequal)] = Field(
+        description="models of the fleet; several are a panel"
+    )
+    name: Name | None = None
+    metadata: dict[str, Any] | None = Field(default=None, description="kept and given back as sent; at most 16 KiB")
+    options: Options | None = None
+    callback: Callback | None = None
+    priority: PriorityName | None = Field(default=None, description="default `standard`")
+    deadline: Moment | None = Field(default=None, description="default in 7 days, at most in 30")
+
+
+class InlineJobRequest(JobRequest):
+    """A job to submit together with its items."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -286,21 +301,6 @@ class JobRequest(Request):
             ]
         }
     )
-
-    kind: JobKind
-    judges: Annotated[list[StrictStr], Field(min_length=1, max_length=MOST_JUDGES), AfterValidator(_unequal)] = Field(
-        description="models of the fleet; several are a panel"
-    )
-    name: Name | None = None
-    metadata: dict[str, Any] | None = Field(default=None, description="kept and given back as sent; at most 16 KiB")
-    options: Options | None = None
-    callback: Callback | None = None
-    priority: PriorityName | None = Field(default=None, description="default `standard`")
-    deadline: Moment | None = Field(default=None, description="default in 7 days, at most in 30")
-
-
-class InlineJobRequest(JobRequest):
-    """A job to submit together with its items."""
 
     items: list[Comparison] = Field(min_length=1, max_length=MOST_INLINE_ITEMS)
 

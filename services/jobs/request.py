@@ -33,7 +33,7 @@ from services.judging.pairings import pairings
 from services.judging.protocol import JudgeProtocol
 from services.judging.registry import protocol
 from services.judging.weighing import Scales
-from services.vocabulary import JobKind, Mode, OnConflict, Orders, Priority
+from services.vocabulary import Decide, JobKind, Mode, OnConflict, Orders, Priority
 
 LARGEST_METADATA = 16 << 10  # bytes of its JSON text
 MOST_FAULTS = 100  # that are listed; all are counted
@@ -175,7 +175,7 @@ def _submission(members: Mapping[str, Member], fleet: Fleet) -> Submission:
     settings = {judge: resolve(options, fleet.models[judge], family) for judge, family in families.items()}
     for judge, family in families.items():
         faults += contradictions(judge, settings[judge], family)
-    faults += _panel_contradictions(options, request.judges, families)
+    faults += _panel_contradictions(options, request.judges, families, settings)
     if faults:
         raise Invalid("the job cannot be accepted", faults)
     callback = request.callback
@@ -231,8 +231,13 @@ def contradictions(judge: str, settings: JudgeSettings, family: JudgeProtocol) -
 
 
 def _panel_contradictions(
-    options: Options, judges: Sequence[str], families: Mapping[str, JudgeProtocol]
+    options: Options,
+    judges: Sequence[str],
+    families: Mapping[str, JudgeProtocol],
+    settings: Mapping[str, JudgeSettings],
 ) -> Iterator[Fault]:
+    if options.on_conflict is not None and not any(judge.decide is Decide.VOTE for judge in settings.values()):
+        yield Fault("invalid_value", "/options/on_conflict", "only votes can conflict, and no judge decides by them")
     if options.score_policies is not None and len(judges) > 1:
         yield Fault("invalid_value", "/options/score_policies", "a panel's scores are not adjusted")
     if options.panel is not None and len(judges) == 1:

@@ -11,7 +11,6 @@ from services.contract.jobs import (
     Counts,
     InlineJobRequest,
     Job,
-    JobRequest,
     JudgeOptions,
     JudgeSettings,
     Options,
@@ -23,7 +22,7 @@ from services.jobs.intake import FIELDS
 
 
 def test_the_shown_example_is_a_job() -> None:
-    examples = JobRequest.model_config["json_schema_extra"]["examples"]  # type: ignore[index,call-overload] # a dict
+    examples = InlineJobRequest.model_config["json_schema_extra"]["examples"]  # type: ignore[index,call-overload] # a dict
     for example in examples:
         InlineJobRequest.model_validate(example)
 

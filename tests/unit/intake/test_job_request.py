@@ -189,6 +189,8 @@ def test_listed_pairs_say_how_many_candidates_items_have() -> None:
         ({"options": {"decide": "vote"}, "judges": ["rubric"]}, ("invalid_value", "/options/decide")),
         ({"options": {"tie_margin": 4.5}, "judges": ["genrm"]}, ("invalid_value", "/options/tie_margin")),
         ({"options": {"panel": {"decide": "mean"}}}, ("invalid_value", "/options/panel")),
+        ({"options": {"on_conflict": "abstain", "decide": "soft"}}, ("invalid_value", "/options/on_conflict")),
+        ({"options": {"on_conflict": "tie"}, "judges": ["genrm"]}, ("invalid_value", "/options/on_conflict")),
         (
             {"options": {"score_policies": {"length": {"answer_bonus": -1}}}},
             ("invalid_value", "/options/score_policies/length/answer_bonus"),
