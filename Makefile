@@ -8,7 +8,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup application sglang demo up test check bench lock clean
+.PHONY: help setup application sglang demo up test check bench samples lock clean
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -33,10 +33,10 @@ application sglang:
 	@$(PYTHON) $(NEW_ENOUGH) || { echo "Assizes needs Python 3.11 or later; $(PYTHON) is older" >&2; exit 1; }
 	@$(PYTHON) -m embedded install $@
 
-demo: setup ## judge the shipped sample on real parts, show the report, receive the webhook, stop
+demo: setup ## judge the shipped sample on real parts, show the report, receive the webhook, stop (RUNTIME= FLEET= PORT=)
 	@$(BIN)/python -m embedded demo $(STACK)
 
-up: setup ## the same parts, left running; prints the URL and where the key is; Ctrl-C stops it
+up: setup ## the same parts, left running; prints the URL and where the key is; Ctrl-C stops it (RUNTIME= FLEET= PORT=)
 	@$(BIN)/python -m embedded up $(STACK)
 
 test: setup ## every test, those with a real SGLang too
@@ -44,6 +44,9 @@ test: setup ## every test, those with a real SGLang too
 
 bench: application ## what the service itself costs: items a second and CPU a call, with a runtime that costs nothing
 	@$(BIN)/python -m embedded bench
+
+samples: application ## what stopping samples early saves and how often it changes a winner, with a judge of known preferences
+	@$(BIN)/python -m embedded samples
 
 check: application ## format, lint, types and import rules
 	@$(BIN)/python -m ruff format --check

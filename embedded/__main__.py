@@ -63,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--items", type=int, default=10_000, help="comparisons to judge, each in both orders")
     measure.set_defaults(run=_bench)
 
+    spare = commands.add_parser("samples", help="measure what stopping samples early saves and changes")
+    spare.add_argument("--home", type=Path, default=HOME / "samples", help="where data, keys and logs are kept")
+    spare.add_argument("--items", type=int, default=400, help="comparisons to judge; an even number")
+    spare.set_defaults(run=_samples)
+
     commands.add_parser("scripted", help="speak SGLang's HTTP by rule; `scripted --help` tells more")
     return parser
 
@@ -82,6 +87,12 @@ def _bench(given: argparse.Namespace) -> int:
     from embedded.bench import bench  # noqa: PLC0415
 
     return bench(given.home.absolute(), items=given.items)
+
+
+def _samples(given: argparse.Namespace) -> int:
+    from embedded.samples import samples  # noqa: PLC0415
+
+    return samples(given.home.absolute(), items=given.items)
 
 
 def _up(given: argparse.Namespace) -> int:

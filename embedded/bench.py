@@ -7,13 +7,9 @@ one machine: compare the ratios, not the seconds.
 import json
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import httpx
-
-from embedded.processes import EmbeddedError
+from embedded.jobs import complete
 from embedded.stack import Stack, running
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -26,10 +22,11 @@ def bench(home: Path, *, items: int) -> int:
     Raises EmbeddedError when not every one succeeded.
     """
     with running(home, port=0, scripted=True, fleet=None) as stack, stack.client() as client:
-        _judge(client, stack.models[0], 200)  # what is slow only once does not count
+        request = {"kind": "judgement", "judges": stack.models}
+        complete(client, request, map(_comparison, range(200)))  # what is slow only once does not count
         before = cpu_seconds(stack)
         began = time.monotonic()
-        submitted, job = _judge(client, stack.models[0], items)
+        submitted, job = complete(client, request, map(_comparison, range(items)))
         seconds = time.monotonic() - began
         used = {name: after - before[name] for name, after in cpu_seconds(stack).items()}
     calls = job["usage"]["calls"]
@@ -68,28 +65,6 @@ def cpu_seconds(stack: Stack) -> dict[str, float]:
         if above in names:
             spent[names[above]] += seconds
     return spent
-
-
-def _judge(client: httpx.Client, model: str, items: int) -> tuple[float, Mapping[str, Any]]:
-    """Seconds until the job was accepted, and the ended job."""
-    began = time.monotonic()
-    lines = "".join(json.dumps(_comparison(number)) + "\n" for number in range(items)).encode()
-    job = json.dumps({"kind": "judgement", "judges": [model]}).encode()
-    made = time.monotonic()
-    answer = client.post(
-        "/v1/jobs",
-        files={"job": ("job", job, "application/json"), "items": ("items", lines, "application/x-ndjson")},
-        timeout=600,
-    )
-    if answer.status_code != httpx.codes.ACCEPTED:
-        raise EmbeddedError(f"POST /v1/jobs answered {answer.status_code}: {answer.text}")
-    accepted = time.monotonic() - made
-    url = answer.headers["Location"]
-    while (state := client.get(url).raise_for_status().json())["status"] in ("queued", "running"):
-        time.sleep(0.2)
-    if state["status"] != "completed":
-        raise EmbeddedError(f"the job ended {state['status']}: {state['counts']}")
-    return accepted + made - began, state
 
 
 def _comparison(number: int) -> dict[str, object]:
