@@ -153,7 +153,7 @@ class SamplingOptions(Request):
 
 
 class StopAt(Request):
-    """A sequential test's confidence: 1 less the chance to stop early for the side that is not preferred."""
+    """A sequential test's confidence: 1 less the chance that an item stops for a side that is not preferred."""
 
     confidence: Annotated[float, Field(gt=0.5, lt=1), Number]
 
@@ -204,8 +204,10 @@ class JudgeOptions(Request):
     samples: Annotated[StrictInt, Field(ge=1, le=16)] | None = Field(default=None, description="per order; default 1")
     early_stop: EarlyStop | None = Field(
         default=None,
-        description="when an item needs no more samples: `certain` (default), when none could change its winner; a "
-        "confidence, also when a sequential test finds the preferred side with it",
+        description="when an item of two candidates needs no more samples: `certain` (default; `never` in a panel that "
+        "decides by the mean), when none could change its winner; a confidence, also when a sequential test finds the "
+        "side that is preferred on the average of both orders. A stopped item keeps its winner, while its `p_a` comes "
+        "out further from 1/2 than all samples would have put it",
     )
     mode: Mode | None = Field(default=None, description="default `reason`")
     decide: Decide | None = Field(

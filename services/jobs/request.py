@@ -113,8 +113,10 @@ def default_mode(model: FleetModel) -> Mode:
     return JudgeOptions.model_validate(model.options).mode or Mode.REASON
 
 
-def resolve(options: JudgeOptions, model: FleetModel, family: JudgeProtocol) -> JudgeSettings:
+def resolve(options: Options, model: FleetModel, family: JudgeProtocol) -> JudgeSettings:
     """Every option: the job's own, else the model's default, else the system's."""
+    # stopping keeps a winner and exaggerates how far it is ahead, which is what a panel's mean is made of
+    averaged = options.panel is not None and options.panel.decide == "mean"
     fallback = JudgeOptions.model_validate(model.options)
 
     def pick(name: str, default: Any) -> Any:
@@ -128,7 +130,7 @@ def resolve(options: JudgeOptions, model: FleetModel, family: JudgeProtocol) -> 
     return JudgeSettings(
         orders=pick("orders", Orders.BOTH),
         samples=pick("samples", 1),
-        early_stop=pick("early_stop", "certain"),
+        early_stop=pick("early_stop", "never" if averaged else "certain"),
         mode=mode,
         decide=pick("decide", default_decide(family, mode)),
         margin=pick("margin", "blended"),

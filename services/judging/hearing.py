@@ -34,12 +34,12 @@ class HearingOptions:
     """How a judge hears an item. `decide` None: the family's own way (`default_decide`).
 
     `samples` are calls for each order (each candidate, where a pointwise judge grades them); direct mode draws nothing,
-    so one is enough there. `early_stop` spares the samples that are not needed. `tie_margin` is half the width of the
-    band in which there is a tie: around 1/2 in `p_a`, around 0 in score points where scores decide. `forced_verdict`
-    follows a call without a verdict up with a forced one. `decide` and `on_conflict` "soft" follow one with a verdict
-    up, for its probability. `reading` "seed" takes the loose rule published with the model. `margin` names how two
-    scores and a ranking become one number. `policies` adjust the scores of more than two candidates, in this order.
-    Raises ValueError outside the ranges.
+    so one is enough there. `early_stop` spares those that the winner of two candidates does not need. `tie_margin` is
+    half the width of the band in which there is a tie: around 1/2 in `p_a`, around 0 in score points where scores
+    decide. `forced_verdict` follows a call without a verdict up with a forced one. `decide` and `on_conflict` "soft"
+    follow one with a verdict up, for its probability. `reading` "seed" takes the loose rule published with the model.
+    `margin` names how two scores and a ranking become one number. `policies` adjust the scores of more than two
+    candidates, in this order. Raises ValueError outside the ranges.
     """
 
     orders: Orders = Orders.BOTH
@@ -236,14 +236,16 @@ class Hearing:
             return _Trial(seats, Schedule(tuple(seats), options.samples, self._rule, early_stop))
 
         if self._protocol.slots == 2:
+            # where pairs are ranked together, how far each side is ahead counts, and stopping exaggerates that
+            early_stop = options.early_stop if candidates == 2 else "never"
             for pair in seatings(pairings(options.pairs, candidates), options.orders, item):
-                yield trial({seat.order: seat for seat in pair}, options.early_stop)
+                yield trial({seat.order: seat for seat in pair}, early_stop)
             return
         alone = [Seating(index, Order.AB, (index,)) for index in range(candidates)]
         if candidates == 2:
             yield trial({Order.AB: alone[0], Order.BA: alone[1]}, options.early_stop)
             return
-        for seat in alone:  # each grade counts in many pairs
+        for seat in alone:
             yield trial({Order.AB: seat}, "never")
 
     def _grant(self, trial: _Trial) -> list[CallKey]:

@@ -125,23 +125,27 @@ class Rule:
         """Whether no answers to the samples that are `left` of each order could change the winner.
 
         Between all of an order's rest for one side and all of it for the other the winner moves one way only, so these
-        ends tell. Samples without an answer stay between them too, once an order has an answer.
+        ends tell. (Where a conflict is decided by probabilities it moves another way at the point where an order's
+        votes come out even: there is no conflict then.) Samples without an answer stay between them too, once an order
+        has an answer.
         """
         if not all(orders.values()):
             return False
-        ends = [[[*orders[order], *rest] for rest in self._ends(left[order])] for order in orders]
+        ends = [[[*given, *rest] for rest in self._ends(given, left[order])] for order, given in orders.items()]
         return len({self.decide(dict(zip(orders, end, strict=True))).winner for end in product(*ends)}) == 1
 
-    def _ends(self, left: int) -> Iterator[list[Answer]]:
+    def _ends(self, given: Sequence[Answer], left: int) -> Iterator[list[Answer]]:
+        """What the rest of an order could come to at the utmost."""
         if not left:
             yield []
             return
-        for side in (0.0, 1.0):
-            if self.scales.decide is Decide.VOTE and self.on_conflict is OnConflict.SOFT:
-                # a vote and its probability need not agree, and a conflict is decided by the probabilities
-                yield from ([Answer(side, soft, side)] * left for soft in (0.0, 1.0))
-            else:
-                yield [Answer(side, side, side)] * left
+        if self.scales.decide is not Decide.VOTE or self.on_conflict is not OnConflict.SOFT:
+            yield from ([Answer(side, side, side)] * left for side in (0.0, 1.0))
+            return
+        even = ((len(given) + left) / 2 - sum(answer.vote for answer in given)) / left
+        for vote in (0.0, 1.0, even) if 0 <= even <= 1 else (0.0, 1.0):
+            # a vote and its probability need not agree
+            yield from ([Answer(vote, soft, vote)] * left for soft in (0.0, 1.0))
 
 
 def side(p: float, margin: float = 0.0) -> Winner:

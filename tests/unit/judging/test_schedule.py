@@ -158,6 +158,25 @@ def test_the_pairs_that_meet(pairs, candidates: int, expected: tuple[tuple[int, 
     assert connected(expected, candidates)
 
 
+def test_an_order_that_comes_out_even_is_an_end_where_conflicts_are_decided_by_probabilities() -> None:
+    by = rule(on_conflict=OnConflict.SOFT, tie_margin=0.1)
+    given = {
+        Order.AB: [Answer(0.0, 0.48, 0.0), Answer(1.0, 0.99, 1.0), Answer(1.0, 0.99, 1.0)],
+        Order.BA: [Answer(0.0, 0.33, 0.0), Answer(1.0, 0.86, 1.0)],
+    }
+    last = Answer(1.0, 0.52, 1.0)
+    assert not by.certain(given, {Order.AB: 0, Order.BA: 1})
+    assert by.decide(given | {Order.BA: [*given[Order.BA], last]}).winner is Winner.A
+    assert by.decide(given).winner is Winner.TIE
+
+
+def test_the_test_takes_no_preference_within_the_tie_margin_for_one() -> None:
+    assert confident([[0.69] * 12] * 2, 0.9) is Winner.A
+    assert confident([[0.69] * 12] * 2, 0.9, tie_margin=0.2) is None
+    assert confident([[0.31] * 12] * 2, 0.9, tie_margin=0.1) is Winner.B
+    assert evidence([0.6] * 50, 0.6) == pytest.approx(1)
+
+
 def test_pairs_that_leave_a_candidate_alone_do_not_connect() -> None:
     assert not connected(((0, 1), (2, 3)), 4)
     assert not connected(((0, 1),), 3)
