@@ -35,6 +35,7 @@ def settings(judges: Sequence[str]) -> JobSettings:
         margin="blended",
         pairs="all",
         principle=None,
+        score_policies=None,
         forced_verdict=True,
         on_conflict=OnConflict.TIE,
         tie_margin=0,

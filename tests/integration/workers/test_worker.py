@@ -78,6 +78,7 @@ def test_what_does_not_fit_or_is_refused_fails_with_its_own_code(parts: Parts) -
 
 def test_cancelling_aborts_the_running_calls(parts: Parts) -> None:
     parts.runtime("--service-time", "lognormal:600,0.01", "--slots", "8")
+    parts.script({"match": "the one question", "latency_s": 0})  # the call with which a worker begins
     parts.maintenance()
     parts.worker()
     tenant = parts.tenant()
