@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from alembic import context
-from sqlalchemy import create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 from sqlmodel import SQLModel
 
 import services.models  # noqa: F401 - fills SQLModel.metadata
@@ -29,10 +29,9 @@ def include(name: str | None, kind: str, _parents: object) -> bool:
     return not (kind == "table" and name is not None and name.startswith("trace_"))
 
 
-engine = create_engine(database_url())
+engine = create_engine(database_url(), poolclass=NullPool)
 with engine.connect() as connection:
     context.configure(connection=connection, target_metadata=SQLModel.metadata, include_name=include, compare_type=True)
     with context.begin_transaction():
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
         context.run_migrations()
-engine.dispose()

@@ -65,8 +65,7 @@ def upgrade() -> None:
         sa.Column("stage", sa.Text(), nullable=False),
         sa.Column("judge", sa.Text(), nullable=False),
         sa.Column("call", sa.SmallInteger(), nullable=False),
-        sa.Column("shown_order", sa.Text(), nullable=True),
-        sa.Column("slots", sa.ARRAY(sa.SmallInteger()), nullable=False),
+        sa.Column("shown_order", sa.Text(), nullable=False),
         sa.Column("sample", sa.SmallInteger(), nullable=False),
         sa.Column("forced", sa.Boolean(), nullable=False),
         sa.Column("epoch_id", sa.Uuid(), nullable=False),
@@ -97,9 +96,6 @@ def upgrade() -> None:
         sa.Column("winner", sa.Text(), nullable=True),
         sa.Column("p_a", sa.Float(), nullable=True),
         sa.Column("consistent", sa.Boolean(), nullable=True),
-        sa.Column("ranking", postgresql.JSONB(astext_type=sa.Text()), nullable=True),
-        sa.Column("missing", sa.ARRAY(sa.Text()), nullable=True),
-        sa.Column("disagreement", sa.Float(), nullable=True),
         sa.Column("error_code", sa.Text(), nullable=True),
         sa.Column("error_message", sa.Text(), nullable=True),
         sa.Column("calls", sa.Integer(), nullable=False),
@@ -176,7 +172,6 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=True),
         sa.Column("metadata_json", sa.Text(), server_default="{}", nullable=False),
         sa.Column("callback", sa.Text(), nullable=True),
-        sa.Column("reread_of", sa.Uuid(), nullable=True),
         sa.Column("total", sa.Integer(), nullable=False),
         sa.Column("succeeded", sa.Integer(), server_default="0", nullable=False),
         sa.Column("failed", sa.Integer(), server_default="0", nullable=False),
@@ -193,10 +188,6 @@ def upgrade() -> None:
         sa.Column("cancelling_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("deadline", sa.DateTime(timezone=True), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["reread_of"],
-            ["job.id"],
-        ),
         sa.ForeignKeyConstraint(
             ["tenant_id"],
             ["tenant.id"],
@@ -243,7 +234,6 @@ def upgrade() -> None:
         sa.Column("end_seq", sa.Integer(), nullable=False),
         sa.Column("priority", sa.SmallInteger(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("settles", sa.Boolean(), nullable=False),
         sa.Column("fence", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("claimed_by", sa.Uuid(), nullable=True),
         sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=True),
@@ -271,20 +261,8 @@ def upgrade() -> None:
         unique=False,
         postgresql_where="state = 'queued'",
     )
-    op.create_index(
-        "chunk_open",
-        "chunk",
-        ["job_id"],
-        unique=False,
-        postgresql_where="state IN ('waiting', 'queued', 'running')",
-    )
-    op.create_index(
-        "chunk_results",
-        "chunk",
-        ["job_id", "finished_version", "first_seq"],
-        unique=False,
-        postgresql_where="settles",
-    )
+    op.create_index("chunk_open", "chunk", ["job_id"], unique=False, postgresql_where="state IN ('queued', 'running')")
+    op.create_index("chunk_results", "chunk", ["job_id", "finished_version", "first_seq"], unique=False)
     op.create_index("chunk_running", "chunk", ["claimed_by"], unique=False, postgresql_where="state = 'running'")
     op.create_table(
         "delivery_attempt",
@@ -306,8 +284,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("delivery_attempt")
     op.drop_index("chunk_running", table_name="chunk", postgresql_where="state = 'running'")
-    op.drop_index("chunk_results", table_name="chunk", postgresql_where="settles")
-    op.drop_index("chunk_open", table_name="chunk", postgresql_where="state IN ('waiting', 'queued', 'running')")
+    op.drop_index("chunk_results", table_name="chunk")
+    op.drop_index("chunk_open", table_name="chunk", postgresql_where="state IN ('queued', 'running')")
     op.drop_index("chunk_claimable", table_name="chunk", postgresql_where="state = 'queued'")
     op.drop_table("chunk")
     op.drop_table("runtime_epoch")

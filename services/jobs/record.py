@@ -53,7 +53,7 @@ VERDICT_COLUMNS = (
     "winner",
     "p_a",
     "consistent",
-    "ranking",
+    "standing",
     "missing",
     "disagreement",
     "error_code",

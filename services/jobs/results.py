@@ -28,7 +28,7 @@ STREAM_PAGE = 500
 TRACE_PAGE = 100
 
 OUTCOME = """
-    item.seq, item.custom_id, verdict.winner, verdict.p_a, verdict.consistent, verdict.ranking, verdict.missing,
+    item.seq, item.custom_id, verdict.winner, verdict.p_a, verdict.consistent, verdict.standing, verdict.missing,
     verdict.disagreement, verdict.error_code, verdict.error_message,
     coalesce(verdict.calls, 0) AS calls, coalesce(verdict.prompt_tokens, 0) AS prompt_tokens,
     coalesce(verdict.cached_tokens, 0) AS cached_tokens, coalesce(verdict.completion_tokens, 0) AS completion_tokens,
@@ -223,7 +223,7 @@ def _result(row: RowMapping) -> str:
     verdict, error = "null", "null"
     if row["status"] == ItemStatus.SUCCEEDED:
         answer = {name: row[name] for name in ("winner", "p_a", "consistent")}
-        answer |= row["ranking"] or {}
+        answer |= row["standing"] or {}
         answer |= {name: row[name] for name in OF_PANELS if row[name] is not None}
         verdict = f'{escaped(answer)[:-1]},"opinions":[{row["opinions"] or ""}]}}'
     elif row["status"] == ItemStatus.FAILED:

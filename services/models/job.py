@@ -42,7 +42,7 @@ class Job(SQLModel, table=True):
     name: str | None = Field(default=None, sa_column=text(nullable=True))
     metadata_json: str = Field(sa_column=text(default="{}"))
     callback: str | None = Field(default=None, sa_column=text(nullable=True))
-    reread_of: UUID | None = Field(default=None, foreign_key="job.id")
+    reread_of: UUID | None = Field(default=None, foreign_key="job.id", ondelete="SET NULL")
 
     total: int
     succeeded: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))

@@ -21,7 +21,7 @@ class Opinion(SQLModel, table=True):
 class Verdict(SQLModel, table=True):
     """The panel's answer on one item, or why there is none. `winner` null with status `succeeded` is an abstention.
 
-    Of more than two candidates `winner` is an index, in digits, and `ranking` is how they stand, as JSON
+    Of more than two candidates `winner` is an index, in digits, and `standing` is how they stand, as JSON
     (`services.judging.standing.Standing`). `missing` are the judges of the panel that gave no opinion, null when none
     is missing.
     """
@@ -32,7 +32,7 @@ class Verdict(SQLModel, table=True):
     winner: str | None = Field(default=None, sa_column=text(nullable=True))
     p_a: float | None = None
     consistent: bool | None = None
-    ranking: dict[str, object] | None = Field(default=None, sa_column=jsonb(nullable=True))
+    standing: dict[str, object] | None = Field(default=None, sa_column=jsonb(nullable=True))
     missing: list[str] | None = Field(default=None, sa_column=Column(ARRAY(Text), nullable=True))
     disagreement: float | None = None
     error_code: str | None = Field(default=None, sa_column=text(nullable=True))

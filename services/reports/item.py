@@ -59,7 +59,7 @@ class ItemRow:
 def item_row(stored: Mapping[Any, Any]) -> ItemRow:
     """A row out of what is stored: the verdict's columns, the item's `facets` (JSON text), its `opinions` (JSON)."""
     said = json.loads(stored["facets"])
-    standing = Standing.from_json(stored["ranking"]) if stored["ranking"] else None
+    standing = Standing.from_json(stored["standing"]) if stored["standing"] else None
     winner = Winner(stored["winner"]) if stored["winner"] and standing is None else None
     return ItemRow(
         seq=stored["seq"],

@@ -25,7 +25,7 @@ JOB = text(
 )
 HEARD = text(
     """
-    SELECT verdict.seq, verdict.status, verdict.winner, verdict.ranking, verdict.disagreement, verdict.error_code,
+    SELECT verdict.seq, verdict.status, verdict.winner, verdict.standing, verdict.disagreement, verdict.error_code,
            verdict.calls, verdict.prompt_tokens, verdict.cached_tokens, verdict.completion_tokens, item.facets,
            ARRAY(
                SELECT opinion.body FROM opinion WHERE opinion.job_id = verdict.job_id AND opinion.seq = verdict.seq

@@ -180,7 +180,7 @@ def test_a_panels_opinions_and_rankings_come_with_their_verdicts(engine: Engine,
                 insert(connection, "opinion", job_id=job_id, seq=seq, judge=said.judge, body=body)
             reached: dict[str, Any] = {"status": "succeeded", "winner": winner, "disagreement": disagreement}
             if winner == "0":
-                reached["ranking"] = json.dumps(standing.as_json())
+                reached["standing"] = json.dumps(standing.as_json())
             insert(connection, "verdict", job_id=job_id, seq=seq, **reached, **used)
     made = report(engine, tenant, job_id)
     assert [judge.name for judge in made.job.judges] == ["smollm2", "other"]

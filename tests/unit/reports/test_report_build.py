@@ -244,7 +244,7 @@ def test_a_row_is_made_of_what_is_stored() -> None:
         "seq": 4,
         "status": "succeeded",
         "winner": "B",
-        "ranking": None,
+        "standing": None,
         "disagreement": None,
         "error_code": None,
         "calls": 3,

@@ -104,7 +104,7 @@ def test_a_ranked_row_is_made_of_what_is_stored(reached: Standing, winner: str) 
         "seq": 7,
         "status": "succeeded",
         "winner": winner,
-        "ranking": json.loads(json.dumps(reached.as_json())),
+        "standing": json.loads(json.dumps(reached.as_json())),
         "disagreement": 0.5,
         "error_code": None,
         "calls": 6,
