@@ -62,8 +62,7 @@ def submit_job(query: NoQuery) -> Response:  # noqa: ARG001 - declares that ther
     With its items in the body (up to 10,000), or as a multipart upload of `job` and `items` (up to 1,000,000 lines).
     All items are accepted or none: a refusal lists what is wrong, the first 100 places.
     """
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("a body is sent plain; the part items of an upload may be gzip")
+    _refuse_packed()
     if request.mimetype == JSON:
         submitted = _submit_json()
     elif request.mimetype == FORM:
@@ -77,10 +76,19 @@ def submit_job(query: NoQuery) -> Response:  # noqa: ARG001 - declares that ther
     return _queued(submitted)
 
 
+def _refuse_packed() -> None:
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("a body is sent plain; the part items of an upload may be gzip")
+
+
+def _json_body() -> bytes:
+    request.max_content_length = min(LARGEST_JSON, parts().settings.max_upload_bytes)
+    return request.get_data(cache=False)
+
+
 def _submit_json() -> Submitted:
     at_hand = parts()
-    request.max_content_length = min(LARGEST_JSON, at_hand.settings.max_upload_bytes)
-    submission, items = read_job_with_items(request.get_data(cache=False), at_hand.fleet)
+    submission, items = read_job_with_items(_json_body(), at_hand.fleet)
     return submit(at_hand.engine, tenant_id(), submission, items)
 
 
@@ -157,16 +165,21 @@ def cancel_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - dec
         HTTPStatus.NOT_FOUND,
         HTTPStatus.CONFLICT,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     ),
 )
 def reread_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
     """Read a job's traces again.
 
     A new job, whose `reread_of` is this one, reads the stored completions with today's protocol and with the options
-    given here. No runtime is asked anything. Items that were never heard to their end have expired in it.
+    given here. No runtime is asked anything. Items that were never heard to their end have expired in it. Where hearing
+    stopped early, what decides stays as it was.
     """
-    request.max_content_length = LARGEST_JSON
-    wanted, metadata = read_reread(request.get_data(cache=False))
+    _refuse_packed()
+    body = _json_body()
+    if body and request.mimetype != JSON:
+        raise UnsupportedMediaType(f"a request to read a job again is sent as {JSON}")
+    wanted, metadata = read_reread(body)
     at_hand = parts()
     return _queued(submit_reread(at_hand.engine, tenant_id(), path.id, wanted, metadata, at_hand.fleet))
 

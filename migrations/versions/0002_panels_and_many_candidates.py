@@ -122,6 +122,13 @@ def upgrade() -> None:
         unique=False,
         postgresql_where="settles",
     )
+    op.create_index(
+        "chunk_settleable",
+        "chunk",
+        ["stage", "priority", "job_id", "ordinal", "part"],
+        unique=False,
+        postgresql_where="model = 'cpu' AND state = 'queued'",
+    )
 
     op.add_column("trace", sa.Column("slots", sa.ARRAY(sa.SmallInteger()), server_default="{0,1}", nullable=False))
     op.alter_column("trace", "slots", server_default=None)
@@ -148,6 +155,7 @@ def downgrade() -> None:
     op.alter_column("trace", "shown_order", nullable=False)
     op.drop_column("trace", "slots")
 
+    op.drop_index("chunk_settleable", table_name="chunk")
     op.drop_index("chunk_results", table_name="chunk")
     op.create_index("chunk_results", "chunk", ["job_id", "finished_version", "first_seq"], unique=False)
     op.drop_index("chunk_open", table_name="chunk")

@@ -63,7 +63,8 @@ def open_cases(settings: Mapping[str, Any], judge: Judge, docket: Docket) -> lis
     for row in docket.heard:
         if (case := cases.get(row["seq"])) is not None:
             key = CallKey.from_number(row["call"])
-            case.hearing.record(key, replayed(case.hearing, key, row))
+            if key in case.hearing.open_calls():  # else an older version asked it, and this one would not
+                case.hearing.record(key, replayed(case.hearing, key, row))
     return list(cases.values())
 
 

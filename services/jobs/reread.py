@@ -1,12 +1,17 @@
 """Reading stored traces again: a new job that asks no runtime anything.
 
 Guarantee: the raw completions are what the first job heard, read by today's protocol and the options that were asked
-for. What today's reading would ask on top is not asked, and stands in for nothing. The new job holds everything it
-rests on, items and traces, so it outlives the first.
+for. What today's reading would ask otherwise, or on top, is not asked, and nothing stands in for it: a follow-up counts
+only behind the very text that it was asked behind.
+
+The new job takes over the items when it is queued, and an item's traces when that is settled. From its end on it needs
+nothing of the first. What has not been settled by the time that the first job is deleted has expired.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 from uuid import UUID
@@ -14,28 +19,42 @@ from uuid import UUID
 from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, RowMapping, text
 
-from services.contract.jobs import JobSettings, JudgeSettings, RereadOptions, RereadRequest
+from services.contract.jobs import (
+    JobSettings,
+    JudgeSettings,
+    PanelOptions,
+    PanelSettings,
+    RereadOptions,
+    RereadRequest,
+)
 from services.foundation.database import transaction
 from services.foundation.errors import Conflict, Fault, Invalid, Misconfigured, NotFound
-from services.foundation.fleet import Fleet
+from services.foundation.fleet import CPU, Fleet
 from services.foundation.identifiers import new_id
 from services.foundation.jsontext import escaped
 from services.jobs.body import members_of
 from services.jobs.docket import comparison, hearing_options, replayed
 from services.jobs.partitions import ensure_partition
 from services.jobs.queries import load_job
-from services.jobs.record import TRACE_COLUMNS, Batch
-from services.jobs.request import contradictions, family_of, faults_of, metadata_of, resolve_panel
+from services.jobs.record import TRACE_COLUMNS, Batch, write_batch
+from services.jobs.request import contradictions, family_of, faults_of, idle_options, metadata_of
 from services.jobs.rows import opinion_row, reading_json, verdict_row
 from services.jobs.settle import settle_next
-from services.jobs.stages import lay_out, plan
 from services.jobs.states import ENDED
-from services.jobs.submit import MOST_ITEMS_OF_CHUNK, Submitted
+from services.jobs.strictjson import pointer_to
+from services.jobs.submit import Submitted
+from services.judging.heard import Heard
 from services.judging.hearing import CallKey, Hearing
 from services.judging.opinion import Opinion
-from services.judging.panel import PanelRule, join, single
+from services.judging.panel import PanelRule, Verdict, join, single
 from services.judging.protocol import JudgeProtocol
-from services.vocabulary import JobKind, JobStatus, Priority, Stage
+from services.vocabulary import JobStatus, Priority, Stage
+
+FETCH = 64  # traces at once
+
+# What a stopped hearing's samples were chosen for.
+QUESTION = ("decide", "margin", "on_conflict", "tie_margin")
+STOPPED_EARLY = "hearing stopped early, by what decided then: for this, other samples would have been asked"
 
 SOURCE = text("SELECT * FROM job WHERE id = :job_id AND tenant_id = :tenant_id FOR SHARE")
 
@@ -57,9 +76,22 @@ COPY_ITEMS = text(
     """
 )
 
-JOB = text(
+# An ordinal bears no more calls than it did when it was heard.
+COPY_CHUNKS = text(
     """
-    SELECT job.day, job.settings, source.id AS source, source.day AS source_day
+    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, state, settles)
+    SELECT :id, :stage, ordinal, 0, :cpu, first_seq, end_seq, :priority, 'queued', true
+    FROM chunk WHERE job_id = :source AND settles
+    """
+)
+
+ANY_STOPPED = text(
+    "SELECT EXISTS (SELECT 1 FROM opinion WHERE job_id = :source AND jsonb_typeof(body -> 'stopped') = 'string')"
+)
+
+DAYS = text(
+    """
+    SELECT job.day, source.id AS source, source.day AS source_day
     FROM job JOIN job AS source ON source.id = job.reread_of WHERE job.id = :job_id
     """
 )
@@ -72,17 +104,46 @@ ITEMS = text(
 )
 
 # Only what the first job had an opinion on: an item that it never finished hearing is not finished here either.
+JUDGED = """
+    trace.day = :source_day AND trace.job_id = :source AND trace.seq >= :first_seq AND trace.seq < :end_seq
+    AND opinion.job_id = trace.job_id AND opinion.seq = trace.seq AND opinion.judge = trace.judge
+"""
+
 HEARD = text(
-    """
-    SELECT trace.* FROM trace
-    WHERE trace.day = :day AND trace.job_id = :job_id AND trace.seq >= :first_seq AND trace.seq < :end_seq
-      AND EXISTS (
-          SELECT 1 FROM opinion
-          WHERE opinion.job_id = trace.job_id AND opinion.seq = trace.seq AND opinion.judge = trace.judge
-      )
+    f"""
+    SELECT trace.seq, trace.judge, trace.call, trace.outcome, trace.reading -> 'span' AS span, trace.completion,
+           trace.finish_reason, trace.prompt_tokens, trace.cached_tokens, trace.completion_tokens, trace.label_logprobs,
+           trace.latency_ms, CASE WHEN trace.forced THEN trace.prompt END AS prompt, trace.prompt_sha256,
+           opinion.body ->> 'stopped' AS stopped
+    FROM trace, opinion WHERE {JUDGED}
     ORDER BY trace.seq, trace.judge, trace.call
     """
 )
+
+# A call that was not read again keeps the reading that it had.
+_READ = {"day": ":day", "job_id": ":job_id"} | {
+    name: f"coalesce(read.{name}, trace.{name})" for name in ("outcome", "reading")
+}
+COPY_TRACES = text(
+    f"""
+    INSERT INTO trace ({", ".join(TRACE_COLUMNS)})
+    SELECT {", ".join(_READ.get(name, f"trace.{name}") for name in TRACE_COLUMNS)}
+    FROM opinion, trace LEFT JOIN json_to_recordset(cast(:readings AS json))
+         AS read (seq integer, judge text, call smallint, outcome text, reading jsonb) USING (seq, judge, call)
+    WHERE {JUDGED}
+    """
+)
+
+
+@dataclass(slots=True)
+class Rereading(Batch):
+    """What a chunk came to, and how its calls read now.
+
+    The rest of their traces is copied within the database, from the `places` of the first job; None: that job is gone.
+    """
+
+    places: Mapping[str, Any] | None = None
+    readings: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def read_reread(body: bytes) -> tuple[RereadRequest, str]:
@@ -117,7 +178,11 @@ def submit_reread(
             raise NotFound("there is no such job")
         if JobStatus(source["status"]) not in ENDED:
             raise Conflict("a job can be read again once it has ended")
-        settings = _settings(JobSettings.model_validate_json(source["settings"]), request.options, fleet)
+        first = JobSettings.model_validate_json(source["settings"])
+        settings = _settings(first, request.options or RereadOptions(), fleet)
+        other = [*_other_questions(first, settings)]
+        if other and connection.scalar(ANY_STOPPED, {"source": source_id}):
+            raise Invalid("the job cannot be read again", other)
         job_id = new_id()
         callback = request.callback
         added = {
@@ -131,54 +196,85 @@ def submit_reread(
         }
         day = connection.scalar(ADD_JOB, added)
         connection.execute(COPY_ITEMS, {"id": job_id, "source": source_id})
-        steps = plan(JobKind(source["kind"]), source["judges"], reread=True)
-        chunks = lay_out(connection, job_id, steps, source["total"], MOST_ITEMS_OF_CHUNK, Priority.STANDARD)
+        laid_out = {"stage": Stage.REREAD, "cpu": CPU, "priority": Priority.STANDARD}
+        chunks = connection.execute(COPY_CHUNKS, {"id": job_id, "source": source_id, **laid_out}).rowcount
         ensure_partition(connection, day)
         return Submitted(job_id, (), chunks, load_job(connection, tenant_id, job_id))
 
 
 def reread_next(engine: Engine, fleet: Fleet, public_url: str) -> bool:
     """Read the next chunk again. False: there is none."""
-    return settle_next(engine, Stage.REREAD, lambda connection, chunk: _read(connection, chunk, fleet), public_url)
+
+    def read(connection: Connection, chunk: RowMapping) -> Rereading:
+        return _read(connection, chunk, fleet)
+
+    return settle_next(engine, Stage.REREAD, read, public_url, _write)
 
 
-def _settings(first: JobSettings, options: RereadOptions | None, fleet: Fleet) -> JobSettings:
-    given = options or RereadOptions()
+def _settings(first: JobSettings, given: RereadOptions, fleet: Fleet) -> JobSettings:
+    """The first job's options, with those that are given in their places. Raises Invalid, as for a new job."""
     changed = given.model_dump(exclude_none=True, exclude={"panel"})
     faults: list[Fault] = []
     judges: dict[str, JudgeSettings] = {}
+    families: dict[str, JudgeProtocol] = {}
     for judge, settings in first.judges.items():
         judges[judge] = settings.model_copy(update=changed)
         try:
-            faults += contradictions(judge, judges[judge], family_of(fleet, judge))
+            families[judge] = family_of(fleet, judge)
         except Misconfigured as error:
             faults.append(Fault("unknown_model", "", f"{judge}: {error.message}"))
-    if given.panel is not None and first.panel is None:
-        faults.append(Fault("invalid_value", "/options/panel", "a panel has several judges"))
+        else:
+            faults += contradictions(judge, judges[judge], families[judge])
+    if len(families) == len(judges):
+        faults += idle_options(given, judges, families)
     if faults:
         raise Invalid("the job cannot be read again", faults)
-    return JobSettings(judges=judges, panel=resolve_panel(given.panel, list(judges)) if given.panel else first.panel)
+    return JobSettings(judges=judges, panel=_panel(first.panel, given.panel or PanelOptions()))
 
 
-def _read(connection: Connection, chunk: RowMapping, fleet: Fleet) -> Batch:
-    job = connection.execute(JOB, {"job_id": chunk["job_id"]}).mappings().one()
-    settings = json.loads(job["settings"])
+def _panel(first: PanelSettings | None, given: PanelOptions) -> PanelSettings | None:
+    if first is None:
+        return None
+    weights = first.weights | (given.weights or {})
+    return first.model_copy(update=given.model_dump(exclude_none=True) | {"weights": weights})
+
+
+def _other_questions(first: JobSettings, settings: JobSettings) -> Iterator[Fault]:
+    """What is asked now that the samples of a hearing that stopped early were not chosen for."""
+    for option in QUESTION:
+        if any(
+            getattr(judge, option) != getattr(first.judges[name], option) for name, judge in settings.judges.items()
+        ):
+            yield Fault("invalid_value", pointer_to("options", option), STOPPED_EARLY)
+    if settings.panel and first.panel and settings.panel.decide == "mean" != first.panel.decide:
+        yield Fault("invalid_value", pointer_to("options", "panel", "decide"), STOPPED_EARLY)
+
+
+def _read(connection: Connection, chunk: RowMapping, fleet: Fleet) -> Rereading:
+    days = connection.execute(DAYS, {"job_id": chunk["job_id"]}).mappings().first()
+    if days is None:
+        return Rereading()
+    settings = json.loads(chunk["settings"])
     families = {judge: family_of(fleet, judge) for judge in settings["judges"]}
-    places = {"first_seq": chunk["first_seq"], "end_seq": chunk["end_seq"]}
-    items = {row["seq"]: row for row in connection.execute(ITEMS, {**places, "job_id": chunk["job_id"]}).mappings()}
-    heard = connection.execute(HEARD, {**places, "job_id": job["source"], "day": job["source_day"]}).mappings()
-    batch = Batch()
+    run = {"first_seq": chunk["first_seq"], "end_seq": chunk["end_seq"]}
+    items = {row["seq"]: row for row in connection.execute(ITEMS, {**run, "job_id": chunk["job_id"]}).mappings()}
+    read = Rereading(places={**run, **days})
+    heard = connection.execute(HEARD, read.places, execution_options={"yield_per": FETCH}).mappings()
     for seq, rows in groupby(heard, key=lambda row: row["seq"]):
         opinions = {}
         for judge, traces in groupby(rows, key=lambda row: row["judge"]):
-            hearing = _hearing(judge, items[seq], families[judge], settings["judges"][judge])
-            kept = [_reread(hearing, families[judge], trace, chunk["job_id"], job["day"]) for trace in traces]
-            hearing.abandon()
-            opinions[judge] = hearing.opinion()
-            batch.traces += kept
-            batch.opinions.append(opinion_row(chunk["job_id"], seq, opinions[judge]))
-        batch.verdicts.append(verdict_row(chunk["job_id"], seq, _verdict(opinions, settings), spent=False))
-    return batch
+            how = settings["judges"][judge]
+            opinions[judge] = _hear(_hearing(judge, items[seq], families[judge], how), families[judge], traces, read)
+            read.opinions.append(opinion_row(chunk["job_id"], seq, opinions[judge]))
+        read.verdicts.append(verdict_row(chunk["job_id"], seq, _verdict(opinions, settings), spent=False))
+    return read
+
+
+def _write(connection: Connection, key: Mapping[str, Any], read: Rereading) -> None:
+    write_batch(connection, key, read)
+    if read.places is not None:
+        bound = {**read.places, "job_id": key["job_id"], "readings": json.dumps(read.readings)}
+        connection.execute(COPY_TRACES, bound)
 
 
 def _hearing(judge: str, item: RowMapping, family: JudgeProtocol, settings: Mapping[str, Any]) -> Hearing:
@@ -188,23 +284,43 @@ def _hearing(judge: str, item: RowMapping, family: JudgeProtocol, settings: Mapp
     return Hearing(judge, json.loads(item["custom_id"]), compared, family, options)
 
 
-def _reread(hearing: Hearing, family: JudgeProtocol, trace: RowMapping, job_id: UUID, day: object) -> tuple[Any, ...]:
-    """Take one stored call in, where today's reading has a place for it; its trace as the new job keeps it."""
-    key = CallKey.from_number(trace["call"])
-    heard = replayed(hearing, key, trace)
-    if key in hearing.open_calls():
+def _hear(hearing: Hearing, family: JudgeProtocol, traces: Iterable[RowMapping], read: Rereading) -> Opinion:
+    """Take the stored calls in for which today's reading has a place, and note how they read."""
+    taken: dict[CallKey, tuple[RowMapping, Heard]] = {}
+    stopped = None
+    for trace in traces:
+        stopped = trace["stopped"]
+        key = CallKey.from_number(trace["call"])
+        followed = taken.get(key.first) if key.forced else None
+        if key not in hearing.open_calls():
+            continue
+        if followed is not None and not _continues(trace, *followed, hearing.written_before(key)):
+            continue
+        heard = replayed(hearing, key, trace)
         hearing.record(key, heard)
-    new = {
-        **trace,
-        "day": day,
-        "job_id": job_id,
-        "outcome": heard.outcome,
-        "reading": reading_json(heard, family),
-    }
-    return tuple(json.dumps(new[name]) if isinstance(new[name], dict) else new[name] for name in TRACE_COLUMNS)
+        taken[key] = trace, heard
+        new = {"outcome": heard.outcome, "reading": reading_json(heard, family)}
+        read.readings.append({name: trace[name] for name in ("seq", "judge", "call")} | new)
+    hearing.abandon()
+    return replace(hearing.opinion(), stopped=stopped)
 
 
-def _verdict(opinions: Mapping[str, Opinion], settings: Mapping[str, Any]) -> Any:
+def _continues(follow_up: RowMapping, first: RowMapping, heard: Heard, written: str) -> bool:
+    """Whether a stored follow-up was asked behind `written`, which today's reading of the `first` call would write.
+
+    Where only hashes of prompts are kept, that is whether the first call reads as it did in the job that is read again.
+    """
+    if follow_up["prompt"] is None:
+        span = heard.reading.span
+        read_so: bool = first["outcome"] == heard.outcome and first["span"] == (span and list(span))
+        return read_so
+    prompt: str = json.loads(follow_up["prompt"])
+    hashed: str = first["prompt_sha256"]
+    before = prompt[: len(prompt) - len(written)].encode("utf-8", "surrogatepass")
+    return prompt.endswith(written) and hashlib.sha256(before).hexdigest() == hashed
+
+
+def _verdict(opinions: Mapping[str, Opinion], settings: Mapping[str, Any]) -> Verdict:
     if settings["panel"] is None:
         (opinion,) = opinions.values()
         return single(opinion)

@@ -6,7 +6,7 @@ A chunk that cannot be settled is left alone for a minute, while others go on.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy import Connection, Engine, RowMapping, text
@@ -22,11 +22,11 @@ log = structlog.get_logger(__name__)
 
 # `claimed_at` is set when a chunk could not be settled.
 NEXT = text(
-    """
+    f"""
     SELECT chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.first_seq, chunk.end_seq,
            job.judges, job.settings
     FROM chunk JOIN job ON job.id = chunk.job_id
-    WHERE chunk.model = :cpu AND chunk.state = 'queued' AND chunk.stage = :stage
+    WHERE chunk.model = '{CPU}' AND chunk.state = 'queued' AND chunk.stage = :stage
       AND (chunk.claimed_at IS NULL OR chunk.claimed_at < now() - interval '1 minute')
     ORDER BY chunk.priority, chunk.job_id, chunk.ordinal, chunk.part
     LIMIT 1
@@ -39,16 +39,20 @@ THIS_ONE = """
 LOCK_CHUNK = text(f"SELECT true FROM chunk WHERE {THIS_ONE} FOR UPDATE")
 PUT_OFF = text(f"UPDATE chunk SET claimed_at = now() WHERE {THIS_ONE}")
 
-Work = Callable[[Connection, RowMapping], Batch]
+Made = TypeVar("Made", bound=Batch)
+Work = Callable[[Connection, RowMapping], Made]
+Write = Callable[[Connection, Mapping[str, Any], Made], None]
 
 
-def settle_next(engine: Engine, stage: Stage, work: Work, public_url: str) -> bool:
-    """Settle the next chunk of `stage` with what `work` makes of it; it only reads. False when there is none.
+def settle_next(
+    engine: Engine, stage: Stage, work: Work[Made], public_url: str, write: Write[Made] = write_batch
+) -> bool:
+    """Settle the next chunk of `stage` with what `work`, which only reads, makes of it. False when there is none.
 
-    An item that `work` has no verdict for has expired. Raises a database error when not even the attempt can be noted.
+    `write` writes that, with locks held. An item without a verdict in it has expired. Raises a database error when not even the attempt can be noted.
     """
     with transaction(engine) as connection:
-        chunk = connection.execute(NEXT, {"cpu": CPU, "stage": stage}).mappings().first()
+        chunk = connection.execute(NEXT, {"stage": stage}).mappings().first()
     if chunk is None:
         return False
     key = {name: chunk[name] for name in ("job_id", "stage", "ordinal", "part", "model")}
@@ -57,7 +61,9 @@ def settle_next(engine: Engine, stage: Stage, work: Work, public_url: str) -> bo
             batch = work(connection, chunk)
         whole = len(batch.verdicts) == chunk["end_seq"] - chunk["first_seq"]
         with transaction(engine) as connection:
-            _end(connection, key, batch, ChunkState.FINISHED if whole else ChunkState.EXPIRED, public_url)
+            if (job := _locked(connection, key)) is not None:
+                write(connection, key, batch)
+                end_chunk(connection, job, key, ChunkState.FINISHED if whole else ChunkState.EXPIRED, public_url)
     except Exception:
         log.exception("chunk_not_settled", **{name: str(value) for name, value in key.items()})
         with transaction(engine) as connection:
@@ -65,10 +71,8 @@ def settle_next(engine: Engine, stage: Stage, work: Work, public_url: str) -> bo
     return True
 
 
-def _end(connection: Connection, key: Mapping[str, Any], batch: Batch, state: ChunkState, public_url: str) -> None:
+def _locked(connection: Connection, key: Mapping[str, Any]) -> RowMapping | None:
+    """The job's row, it and the chunk locked. None: settled by somebody else, cancelled or expired meanwhile."""
     connection.execute(START, {"job_id": key["job_id"]})
     job = lock_job(connection, key["job_id"])
-    if job is None or not connection.scalar(LOCK_CHUNK, key):
-        return  # settled by somebody else, cancelled or expired meanwhile
-    write_batch(connection, key, batch)
-    end_chunk(connection, job, key, state, public_url)
+    return job if job is not None and connection.scalar(LOCK_CHUNK, key) else None

@@ -1,6 +1,7 @@
 """The concluder: settles the chunks that need no runtime."""
 
 import asyncio
+import time
 
 from sqlalchemy import Engine
 
@@ -8,7 +9,7 @@ from services.foundation.fleet import Fleet
 from services.jobs.join import join_next
 from services.jobs.reread import reread_next
 
-AT_ONCE = 200
+AT_ONCE = 2.0  # seconds
 
 
 class Concluder:
@@ -22,11 +23,12 @@ class Concluder:
         self._public_url = public_url
 
     async def run(self) -> None:
-        """Settle what is queued: at most `AT_ONCE` chunks, a second or two, so that a stop need not wait for more."""
+        """Settle what is queued, for `AT_ONCE` seconds at most and the chunk begun by then: a stop waits no longer."""
         await asyncio.to_thread(self._settle)
 
     def _settle(self) -> None:
-        for _ in range(AT_ONCE):
+        until = time.monotonic() + AT_ONCE
+        settled = True
+        while settled and time.monotonic() < until:
             joined = join_next(self._engine, self._public_url)
-            if not reread_next(self._engine, self._fleet, self._public_url) and not joined:
-                return
+            settled = reread_next(self._engine, self._fleet, self._public_url) or joined

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 
 from services.foundation.database import transaction
 from services.jobs.record import Batch
-from services.jobs.settle import settle_next
+from services.jobs.settle import NEXT, settle_next
 from services.vocabulary import Stage
 from tests.factories import make_tenant, queue_job
 
@@ -30,3 +30,14 @@ def test_a_job_that_needs_no_runtime(engine: Engine, answered: int, status: str)
         job = connection.execute(text("SELECT * FROM job")).mappings().one()
     assert (job["status"], job["succeeded"], job["expired"]) == (status, answered, 8 - answered)
     assert job["started_at"] is not None
+
+
+@pytest.mark.parametrize("stage", [Stage.CONCLUDE, Stage.REREAD])
+def test_the_next_chunk_is_found_behind_any_backlog_of_another_stage(engine: Engine, stage: Stage) -> None:
+    with transaction(engine) as connection:
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        connection.execute(text("SET LOCAL enable_bitmapscan = off"))
+        plan = connection.execute(text(f"EXPLAIN {NEXT.text}"), {"stage": stage}).scalars().all()
+    assert any("chunk_settleable" in line for line in plan), plan
+    assert any("Index Cond: (stage = " in line for line in plan), plan
+    assert not any("Sort" in line for line in plan), plan
