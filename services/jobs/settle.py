@@ -49,7 +49,8 @@ def settle_next(
 ) -> bool:
     """Settle the next chunk of `stage` with what `work`, which only reads, makes of it. False when there is none.
 
-    `write` writes that, with locks held. An item without a verdict in it has expired. Raises a database error when not even the attempt can be noted.
+    `write` writes that, with locks held. An item without a verdict in it has expired. Raises a database error when not
+    even the attempt can be noted.
     """
     with transaction(engine) as connection:
         chunk = connection.execute(NEXT, {"stage": stage}).mappings().first()
