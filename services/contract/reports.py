@@ -53,17 +53,23 @@ class WinRate(ReportPart):
 class SystemWinRate(WinRate):
     """How often one system wins against the others that it was compared with.
 
-    An item with more than two candidates counts with each pair of its matrix that has an answer.
+    An item with more than two candidates counts with each of its pairs that has an answer: by the pair's own winner
+    for a single judge that compares, else by the matrix. A pair on which a single judge abstains has none.
     """
 
     system: str
 
 
-class Agreement(ReportPart):
+class Accuracy(ReportPart):
     """How often answers equal human labels. `base`: what the most frequent label alone would reach."""
 
     raw: Proportion
     base: Proportion
+
+
+class Agreement(Accuracy):
+    """How often answers equal human labels, and how far beyond chance."""
+
     kappa: float | None = Field(description="Cohen's; null where undefined")
 
 
@@ -72,7 +78,7 @@ class LabelAgreement(ReportPart):
 
     labelled: int
     verdict: Agreement = Field(description="of items with two candidates")
-    best: Proportion | None = Field(
+    best: Accuracy | None = Field(
         description="of items with more: those whose winner is the labelled candidate; null when none is labelled"
     )
 
@@ -90,7 +96,7 @@ class JudgeLabels(ReportPart):
 
     opinion: Agreement = Field(description="of items with two candidates")
     orders: OrdersCompared | None = Field(description="null unless items were heard in both orders")
-    best: Proportion | None = Field(
+    best: Accuracy | None = Field(
         description="of items with more: those whose winner is the labelled candidate; null when none is labelled"
     )
 
@@ -176,7 +182,7 @@ class JudgeReport(ReportPart):
     answers: Answers
     stopped_early: StoppedEarly | None = Field(description="null when one sample was asked for")
     grades: tuple[SystemGrade, ...] = Field(description="empty where the judge grades none or no system is named")
-    usage: Spent
+    usage: Spent = Field(description="of this job alone: nothing where it reads another one's traces again")
 
 
 class Panel(ReportPart):
@@ -210,6 +216,7 @@ class ReportedJob(ReportPart):
     created_at: Instant
     started_at: Instant | None
     ended_at: Instant | None
+    reread_of: str | None = Field(description="the job whose traces this one reads again: it asks no runtime itself")
 
 
 class Note(ReportPart):

@@ -82,7 +82,7 @@ class _Tally:
         """Count the item's pairs for the systems that they compare, and its sides where it has but two candidates."""
         cluster = cluster_key(row.cluster, row.seq)
         games: defaultdict[str, Counter[Winner]] = defaultdict(Counter)
-        for first, second, winner in row.pairs():
+        for first, second, winner in row.pairs(alone=len(self.judges) == 1):
             ours, theirs = row.systems[first], row.systems[second]
             if row.is_pair:
                 self.side_a.add(cluster, {winner: 1})

@@ -45,9 +45,16 @@ class ItemRow:
         """True for an item with two candidates."""
         return len(self.systems) == 2
 
-    def pairs(self) -> Iterator[tuple[int, int, Winner]]:
-        """The pairs that have an answer, as (first, second, winner): `A` is the candidate `first`."""
-        if self.standing is not None:
+    def pairs(self, *, alone: bool) -> Iterator[tuple[int, int, Winner]]:
+        """The pairs that have an answer, as (first, second, winner): `A` is the candidate `first`.
+
+        Of more than two candidates the only judge (`alone`) says who wins each pair, unless it grades them one by one:
+        its tie margin is in the winner and not in the matrix. Of a panel the matrix tells. Abstentions are no answers.
+        """
+        own = self.opinions[0].pairs if alone and self.opinions else ()
+        if self.standing is not None and own:
+            yield from ((pair.first, pair.second, pair.winner) for pair in own if pair.winner is not None)
+        elif self.standing is not None:
             for first, second in combinations(range(len(self.systems)), 2):
                 p = self.standing.matrix[first][second]
                 if p is not None:
@@ -57,7 +64,7 @@ class ItemRow:
 
 
 def item_row(stored: Mapping[Any, Any]) -> ItemRow:
-    """A row out of what is stored: the verdict's columns, the item's `facets` (JSON text), its `opinions` (JSON)."""
+    """A row out of what is stored: the verdict's columns, the item's `facets` and `opinions` (JSON texts)."""
     said = json.loads(stored["facets"])
     standing = Standing.from_json(stored["standing"]) if stored["standing"] else None
     winner = Winner(stored["winner"]) if stored["winner"] and standing is None else None
@@ -71,7 +78,7 @@ def item_row(stored: Mapping[Any, Any]) -> ItemRow:
         label=Winner(said["label"]) if isinstance(said["label"], str) else said["label"],
         cluster=said["cluster"],
         systems=tuple(said["systems"]),
-        opinions=tuple(map(Opinion.from_json, stored["opinions"])),
+        opinions=tuple(Opinion.from_json(json.loads(body)) for body in stored["opinions"]),
         calls=stored["calls"],
         prompt_tokens=stored["prompt_tokens"],
         cached_tokens=stored["cached_tokens"],

@@ -47,16 +47,21 @@ class JudgeTally:
             forced=opinion.forced,
             without_p=opinion.without_p,
             first_slot=opinion.first_slot,
-            calls=opinion.calls,
-            prompt_tokens=opinion.prompt_tokens,
-            cached_tokens=opinion.cached_tokens,
-            completion_tokens=opinion.completion_tokens,
         )
+        if row.calls:  # a verdict without calls was read from those of another job, which bears their cost
+            self.counts.update(
+                calls=opinion.calls,
+                prompt_tokens=opinion.prompt_tokens,
+                cached_tokens=opinion.cached_tokens,
+                completion_tokens=opinion.completion_tokens,
+            )
         orders = [self._add_votes(votes) for votes in [pair.votes for pair in opinion.pairs] or [opinion.votes]]
         self.labelled.add(row, winner)
         if isinstance(row.label, Winner) and opinion.winner is not None:
             self._compare(*orders[0], opinion.winner, row.label)
-        for system, grade in zip(row.systems, opinion.grades or (), strict=False):
+        # where an order has no answer, grades of the other one alone lean to a slot
+        grades = opinion.grades if opinion.error is None else None
+        for system, grade in zip(row.systems, grades or (), strict=False):
             if system is not None and grade is not None:
                 self.points[system] += grade
                 self.graded[system] += 1

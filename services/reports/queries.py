@@ -1,7 +1,7 @@
 """Reading what a report is made of.
 
 Guarantee: the tenant is named, so another tenant's job is not there. Items come out of one snapshot through a
-server-side cursor, without their texts: memory does not grow with the job.
+server-side cursor, without their texts, and the opinions of at most `FETCH` items are held at once.
 """
 
 from collections.abc import Iterator
@@ -19,23 +19,29 @@ from services.reports.item import ItemRow, item_row
 
 JOB = text(
     """
-    SELECT id, name, status, settings, total, created_at, started_at, ended_at FROM job
+    SELECT id, name, status, settings, total, created_at, started_at, ended_at, reread_of FROM job
     WHERE tenant_id = :tenant_id AND id = :job_id
     """
 )
+# Of an opinion's standing a report reads the winner alone. Bodies come as text, which takes less than parsed ones.
 HEARD = text(
     """
     SELECT verdict.seq, verdict.status, verdict.winner, verdict.standing, verdict.disagreement, verdict.error_code,
            verdict.calls, verdict.prompt_tokens, verdict.cached_tokens, verdict.completion_tokens, item.facets,
            ARRAY(
-               SELECT opinion.body FROM opinion WHERE opinion.job_id = verdict.job_id AND opinion.seq = verdict.seq
+               SELECT (opinion.body || jsonb_build_object(
+                   'standing',
+                   NULLIF(opinion.body -> 'standing', 'null')
+                       || '{"scores": [], "matrix": [], "strengths": null, "adjusted": null}'
+               ))::text
+               FROM opinion WHERE opinion.job_id = verdict.job_id AND opinion.seq = verdict.seq
            ) AS opinions
     FROM verdict
     JOIN item ON item.job_id = verdict.job_id AND item.seq = verdict.seq
     WHERE verdict.job_id = :job_id ORDER BY verdict.seq
     """
 )
-FETCH = 2_000
+FETCH = 100  # items at once: of 16 candidates and 8 judges some 20 MB
 
 
 def report(engine: Engine, tenant_id: UUID, job_id: UUID) -> Report:
@@ -53,6 +59,7 @@ def report(engine: Engine, tenant_id: UUID, job_id: UUID) -> Report:
         created_at=job["created_at"],
         started_at=job["started_at"],
         ended_at=job["ended_at"],
+        reread_of=shown("job", job["reread_of"]) if job["reread_of"] else None,
     )
     return build(reported, job["total"], _heard(engine, job_id))
 

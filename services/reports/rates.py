@@ -61,7 +61,7 @@ class Wins:
     lost: "array[int]" = field(default_factory=lambda: array("B"))
 
     def add(self, cluster: int, pairs: Mapping[Winner, int]) -> None:
-        """Count one item: how many of its pairs came to which winner, where `A` is the one whose wins these are."""
+        """Count one item: how many of its pairs, at least one, came to which winner; these are the wins of `A`."""
         self.clusters.append(cluster)
         self.won.append(pairs.get(Winner.A, 0))
         self.tied.append(pairs.get(Winner.TIE, 0))
@@ -74,23 +74,21 @@ class Wins:
 
     def rate(self) -> wire.WinRate:
         """The win rate over all pairs."""
-        counts = [np.asarray(kind, dtype=np.int64) for kind in (self.won, self.tied, self.lost)]
-        wins, ties, losses = (int(kind.sum()) for kind in counts)
-        keys = np.asarray(self.clusters, dtype=np.uint64)
-        values = np.repeat([1.0, 0.5, 0.0], [wins, ties, losses])
-        mean = clustered_mean(values, np.concatenate([np.repeat(keys, kind) for kind in counts]))
-        won = proportion(wins + ties / 2, len(values))
+        won, tied, lost = (np.asarray(kind, dtype=np.int64) for kind in (self.won, self.tied, self.lost))
+        mean = clustered_mean(won + tied / 2, won + tied + lost, np.asarray(self.clusters, dtype=np.uint64))
+        wins, ties, losses = (int(kind.sum()) for kind in (won, tied, lost))
+        rate = proportion(wins + ties / 2, mean.items)
         return wire.WinRate(
-            pairs=len(values),
+            pairs=mean.items,
             wins=wins,
             ties=ties,
             losses=losses,
-            rate=won.rate,
+            rate=rate.rate,
             clusters=mean.clusters,
             bootstrap=_interval(mean.bootstrap),
             cluster_mean=mean.cluster_mean,
             t=_interval(mean.t),
-            wilson=_interval(won.wilson),
+            wilson=_interval(rate.wilson),
         )
 
 
@@ -100,6 +98,7 @@ class Labelled:
 
     table: Table = field(default_factory=empty_table)
     counts: Counter[str] = field(default_factory=Counter)
+    labels: Counter[Winner | int] = field(default_factory=Counter)  # of the answered items with more than two
 
     def add(self, row: ItemRow, winner: Winner | int | None) -> None:
         """Count the answer on an item, None where there is none; an item without a label does not count."""
@@ -111,12 +110,19 @@ class Labelled:
         if isinstance(winner, Winner) and isinstance(row.label, Winner) and row.is_pair:
             self.table[ANSWERS.index(winner), ANSWERS.index(row.label)] += 1
         else:
-            self.counts.update(answered=1, right=winner == row.label)
+            self.counts.update(right=winner == row.label)
+            self.labels[row.label] += 1
 
     @property
-    def best(self) -> wire.Proportion | None:
+    def best(self) -> wire.Accuracy | None:
         """Of the items with more than two candidates and an answer, those where it is right; None without a label."""
-        return share(self.counts["right"], self.counts["answered"]) if self.counts["ranked"] else None
+        if not self.counts["ranked"]:
+            return None
+        answered = self.labels.total()
+        return wire.Accuracy(
+            raw=share(self.counts["right"], answered),
+            base=share(max(self.labels.values(), default=0), answered),
+        )
 
 
 def _interval(interval: Interval | None) -> wire.Interval | None:

@@ -110,7 +110,8 @@ def _labels(report: Report) -> Iterator[str]:
             rows.append(_agreement("the verdict", labels.verdict))
     if labels.best is not None:
         bests = [*((name, judge.best) for name, judge in judges), ("the verdict", labels.best)]
-        rows += [(f"best of several: {name}", *_counted(best), NOTHING) for name, best in bests if best is not None]
+        rows.append(("best of several: most frequent label, always", *_counted(labels.best.base), NOTHING))
+        rows += [(f"best of several: {name}", *_counted(best.raw), NOTHING) for name, best in bests if best is not None]
     yield "## Against human labels"
     yield _table(("answer", "right", "agreement", "95 % (Wilson)", "kappa"), rows)
     if orders is not None:
@@ -217,18 +218,22 @@ def _samples(judge: JudgeReport) -> Iterator[tuple[str, ...]]:
 
 
 def _cost(report: Report) -> Iterator[str]:
+    yield "## Cost"
+    if report.job.reread_of is not None:
+        yield f"No runtime was asked: what {report.job.reread_of} heard was read again."
+        return
     usage = report.usage
     speed = NOTHING if usage.calls_per_second is None else f"{usage.calls_per_second:.1f} calls/s"
     seconds = "" if usage.seconds is None else f" in {usage.seconds:.1f} s"
-    yield "## Cost"
     yield f"{usage.calls:,} calls{seconds}, {speed}. {_tokens(usage)}."
 
 
 def _costs(report: Report) -> Iterator[str]:
     yield from _cost(report)
-    yield "\n".join(
-        f"- {_name(judge.name)}: {judge.usage.calls:,} calls, {_tokens(judge.usage)}." for judge in report.judges
-    )
+    if report.job.reread_of is None:
+        yield "\n".join(
+            f"- {_name(judge.name)}: {judge.usage.calls:,} calls, {_tokens(judge.usage)}." for judge in report.judges
+        )
 
 
 def _tokens(usage: Spent) -> str:

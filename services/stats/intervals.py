@@ -71,19 +71,26 @@ def cluster_key(cluster: str | None, seq: int) -> int:
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def clustered_mean(values: NDArray[np.float64], clusters: NDArray[np.uint64], seed: int = 0) -> ClusteredMean:
-    """The mean of `values` (n,) with intervals that respect `clusters` (n,), their cluster keys."""
-    if not len(values):
+def clustered_mean(
+    sums: NDArray[np.float64], sizes: NDArray[np.int64], clusters: NDArray[np.uint64], seed: int = 0
+) -> ClusteredMean:
+    """The mean of values with intervals that respect their clusters.
+
+    The values come in n groups, each within one cluster: their `sums` (n,), how many they are (`sizes` (n,), at least
+    1) and the groups' cluster keys (`clusters` (n,)). Nothing else of the values matters.
+    """
+    if not len(sums):
         return ClusteredMean(0, 0, None, None, None, None)
     _, member = np.unique(clusters, return_inverse=True)
-    sizes = np.bincount(member)
-    sums = np.bincount(member, weights=values).astype(np.float64)
-    means = sums / sizes
+    cluster_sums = np.bincount(member, weights=sums).astype(np.float64)
+    cluster_sizes = np.bincount(member, weights=sizes).astype(np.int64)
+    means = cluster_sums / cluster_sizes
+    items = int(cluster_sizes.sum())
     return ClusteredMean(
-        items=len(values),
-        clusters=len(sizes),
-        mean=float(values.mean()),
-        bootstrap=_bootstrap(sums, sizes, seed) if len(sizes) > 1 else None,
+        items=items,
+        clusters=len(means),
+        mean=float(cluster_sums.sum() / items),
+        bootstrap=_bootstrap(cluster_sums, cluster_sizes, seed) if len(means) > 1 else None,
         cluster_mean=float(means.mean()),
         t=_t_interval(means) if len(means) > 1 else None,
     )

@@ -17,7 +17,8 @@ from services.foundation.identifiers import new_id, shown
 from services.foundation.jsontext import escaped
 from services.judging.opinion import Opinion
 from services.judging.standing import rank_pairs
-from services.reports.queries import report
+from services.reports.item import item_row
+from services.reports.queries import HEARD, report
 from services.vocabulary import Decide, ItemError, Mode, OnConflict, Order, Orders, Outcome, Winner
 
 A, B = Winner.A, Winner.B
@@ -199,7 +200,44 @@ def test_a_panels_opinions_and_rankings_come_with_their_verdicts(engine: Engine,
     ]
     assert made.labels is not None
     assert made.labels.best is not None
-    assert (made.labels.best.count, made.labels.best.n) == (1, 1)
+    assert (made.labels.best.raw.count, made.labels.best.raw.n) == (1, 1)
+
+
+def test_a_job_that_reads_another_again_has_cost_nothing(engine: Engine, tenant: UUID, job_id: UUID) -> None:
+    with transaction(engine) as connection:
+        source = insert_job(connection, tenant, ["smollm2"], 0)
+        nothing = "calls = 0, prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0"
+        connection.execute(text(f"UPDATE verdict SET {nothing} WHERE job_id = :id"), {"id": job_id})
+        connection.execute(text("UPDATE job SET reread_of = :source WHERE id = :id"), {"source": source, "id": job_id})
+    made = report(engine, tenant, job_id)
+    assert made.job.reread_of == shown("job", source)
+    assert (made.usage.calls, made.judges[0].usage.calls, made.judges[0].usage.prompt_tokens) == (0, 0, 0)
+    assert made.judges[0].answers.outcomes[Outcome.DECIDED] == 580
+    with transaction(engine) as connection:
+        connection.execute(text("DELETE FROM job WHERE id = :source"), {"source": source})
+    later = report(engine, tenant, job_id)
+    assert (later.job.reread_of, later.judges) == (None, made.judges)
+
+
+def test_of_a_standing_in_an_opinion_the_winner_alone_is_read(engine: Engine, tenant: UUID) -> None:
+    standing = rank_pairs([(0, 1, 1.0, 2.0), (1, 2, 1.0, 2.0)], 3)
+    assert standing is not None
+    said = replace(opinion(None), votes={}, first_slot=0, standing=standing)
+    with transaction(engine) as connection:
+        job_id = insert_job(connection, tenant, ["smollm2"], 1)
+        item = {"custom_id": '"q"', "custom_id_hash": UUID(int=1), "input": "{}"}
+        facets = escaped({"label": None, "cluster": None, "systems": [None, None, None]})
+        insert(connection, "item", job_id=job_id, seq=0, facets=facets, **item)
+        insert(connection, "opinion", job_id=job_id, seq=0, judge="smollm2", body=json.dumps(said.as_json()))
+        reached = {"status": "succeeded", "winner": "0", "standing": json.dumps(standing.as_json())}
+        used = {"calls": 2, "prompt_tokens": 700, "cached_tokens": 70, "completion_tokens": 2}
+        insert(connection, "verdict", job_id=job_id, seq=0, **reached, **used)
+        read = connection.execute(HEARD, {"job_id": job_id}).mappings().one()
+    (body,) = map(json.loads, read["opinions"])
+    assert body == json.loads(json.dumps(said.as_json())) | {"standing": body["standing"]}
+    kept = {name: value for name, value in body["standing"].items() if value}
+    assert kept == {"ranking": [0, 1, 2], "ranks": [1, 2, 3]} | ({"separated": True} if standing.separated else {})
+    assert (body["standing"]["winner"], item_row(read).opinions[0].standing is not None) == (0, True)
 
 
 def test_another_tenants_job_is_not_there(engine: Engine, job_id: UUID) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from services.contract.reports import ReportedJob, ReportedJudge
 from services.judging.opinion import Opinion
 from services.judging.standing import Pairwise, Standing, rank_pairs
+from services.judging.weighing import side
 from services.reports.item import ItemRow
 from services.vocabulary import Decide, ItemError, ItemStatus, JobStatus, Mode, Order, Orders, Outcome, Winner
 
@@ -38,6 +39,7 @@ def job(*judges: ReportedJudge, **changes: Any) -> ReportedJob:
         "created_at": START,
         "started_at": START + timedelta(seconds=1),
         "ended_at": START + timedelta(seconds=11),
+        "reread_of": None,
     }
     return ReportedJob(**facts | changes)
 
@@ -122,7 +124,7 @@ def ranking(
 ) -> Opinion:
     """Of a judge that heard these pairs; `answers` are the votes on each."""
     pairs = [
-        Pairwise(first, second, winner=None, p=p, consistent=None, error=None, votes=said)
+        Pairwise(first, second, winner=side(p), p=p, consistent=None, error=None, votes=said)
         for ((first, second), p), said in zip(shares.items(), answers, strict=True)
     ]
     none = {"winner": None, "p_a": None, "consistent": None, "votes": {}, "vote_entropy": None}

@@ -249,7 +249,7 @@ def test_a_row_is_made_of_what_is_stored() -> None:
         "error_code": None,
         "calls": 3,
         "facets": '{"label":"tie","cluster":"v\\u0000","systems":["ours","\\ud800"]}',
-        "opinions": [json.loads(json.dumps(said.as_json()))],
+        "opinions": [json.dumps(said.as_json())],
     }
     tokens = {"prompt_tokens": 300, "cached_tokens": 100, "completion_tokens": 3}
     assert item_row(stored | tokens) == ItemRow(

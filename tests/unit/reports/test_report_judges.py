@@ -208,3 +208,22 @@ def test_position_counts_every_pair_of_an_item() -> None:
     (part,) = parts([ranked(0, said.standing, said), row(1, A)], judge())
     assert (part.position.first_slot.count, part.position.first_slot.n) == (5, 7)
     assert (part.position.consistent.count, part.position.consistent.n) == (1, 3)
+
+
+def test_grades_of_an_opinion_without_one_order_count_nowhere() -> None:
+    biased = silent(ItemError.TRUNCATED, grades=(5.0, 1.0), valid=1, invalid=1)
+    rows = [
+        row(0, A, opinion(grades=(3.0, 2.0)), systems=("x", "y")),
+        failed(1, ItemError.TRUNCATED, biased, systems=("x", "y")),
+    ]
+    (part,) = parts(rows, judge())
+    assert [(grade.system, grade.mean, grade.candidates) for grade in part.grades] == [("x", 3.0, 1), ("y", 2.0, 1)]
+
+
+def test_what_was_read_again_is_no_cost_of_its_readers() -> None:
+    nothing = {"calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
+    heard, read = parts([row(0)], judge())[0], parts([row(0, **nothing)], judge())[0]
+    assert (heard.usage.calls, heard.usage.prompt_tokens, heard.usage.completion_tokens) == (2, 100, 2)
+    assert (read.usage.calls, read.usage.prompt_tokens, read.usage.completion_tokens) == (0, 0, 0)
+    assert (read.usage.cached.count, read.usage.cached.n) == (0, 0)
+    assert read.answers == heard.answers

@@ -81,7 +81,8 @@ def mirrored_standing(reached: Standing | None) -> Standing | None:
 
 
 def mirrored_pair(pair: Pairwise) -> Pairwise:
-    return replace(pair, first=2 - pair.second, second=2 - pair.first, votes=mirrored_votes(pair.votes))
+    winner = pair.winner.mirrored if pair.winner else None
+    return replace(pair, first=2 - pair.second, second=2 - pair.first, winner=winner, votes=mirrored_votes(pair.votes))
 
 
 def mirrored_opinion(said: Opinion) -> Opinion:

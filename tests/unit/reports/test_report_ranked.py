@@ -1,14 +1,29 @@
 """Items with more than two candidates: their pairs make the win rates, their best one meets the label."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from services.judging.opinion import Opinion
 from services.judging.standing import Standing
 from services.reports.build import build
 from services.reports.item import item_row
 from services.vocabulary import ItemError, ItemStatus, Winner
-from tests.unit.reports.rows import TIE, A, failed, job, opinion, ranked, row, silent, standing
+from tests.unit.reports.rows import (
+    TIE,
+    A,
+    failed,
+    job,
+    judge,
+    opinion,
+    ranked,
+    ranking,
+    row,
+    silent,
+    standing,
+    votes,
+)
 
 FIRST = standing(3, {(0, 1): 1.0, (0, 2): 1.0, (1, 2): 0.5})  # the first beats both, which are even
 LAST = standing(3, {(0, 1): 0.5, (1, 2): 0.25})  # the pair (0, 2) has no answer
@@ -45,6 +60,30 @@ def test_a_share_that_is_one_half_but_for_rounding_is_a_tie() -> None:
     assert counted == {"x": (0, 1, 0), "y": (1, 1, 0), "z": (0, 0, 1)}
 
 
+def near(*winners: Winner | None) -> Opinion:
+    """Of a judge that prefers 0 to 1, 0 to 2 and 1 to 2 by a hair; `winners` says what it makes of each pair."""
+    said = ranking({(0, 1): 0.55, (0, 2): 0.55, (1, 2): 0.55}, [votes(A, A)] * 3, 3)
+    pairs = zip(said.pairs, winners, strict=True)
+    return replace(said, pairs=tuple(replace(pair, winner=winner) for pair, winner in pairs))
+
+
+def test_a_single_judge_says_who_wins_a_pair_and_abstains_nowhere() -> None:
+    said = near(TIE, A, None)
+    assert said.standing is not None
+    report = build(job(), 1, [ranked(0, said.standing, said, systems=("x", "y", "z"))])
+    counted = {rate.system: (rate.wins, rate.ties, rate.losses) for rate in report.systems}
+    assert counted == {"x": (1, 1, 0), "y": (0, 1, 0), "z": (0, 0, 1)}
+
+
+def test_of_a_panel_the_matrix_says_who_wins_a_pair() -> None:
+    said = replace(near(TIE, A, None), judge="one")
+    assert said.standing is not None
+    panel = job(judge("one"), judge("other"))
+    report = build(panel, 1, [ranked(0, said.standing, said, systems=("x", "y", "z"))])
+    counted = {rate.system: (rate.wins, rate.ties, rate.losses) for rate in report.systems}
+    assert counted == {"x": (2, 0, 0), "y": (1, 0, 1), "z": (0, 0, 2)}
+
+
 def test_the_pairs_of_an_item_are_of_one_cluster() -> None:
     alone = [ranked(seq, FIRST, systems=("x", "y", "z")) for seq in range(4)]
     together = [ranked(seq, FIRST, systems=("x", "y", "z"), cluster="c") for seq in range(4)]
@@ -74,7 +113,8 @@ def test_the_best_candidate_is_compared_with_the_label() -> None:
     assert labels is not None
     assert labels.labelled == 6
     assert labels.best is not None
-    assert (labels.best.count, labels.best.n) == (2, 4)
+    assert (labels.best.raw.count, labels.best.raw.n) == (2, 4)
+    assert (labels.best.base.count, labels.best.base.n) == (2, 4)  # always the first: 0, 2, tie and 0
     assert (labels.verdict.raw.count, labels.verdict.raw.n) == (1, 1)
     own = report.judges[0].labels
     assert own is not None
@@ -87,7 +127,8 @@ def test_a_label_that_no_verdict_meets_is_agreement_over_nothing() -> None:
     labels = build(job(), 1, [failed(0, ItemError.TRUNCATED, label=1, systems=(None, None, None))]).labels
     assert labels is not None
     assert labels.best is not None
-    assert (labels.best.n, labels.best.rate) == (0, None)
+    assert (labels.best.raw.n, labels.best.raw.rate) == (0, None)
+    assert (labels.best.base.n, labels.best.base.rate) == (0, None)
 
 
 def test_ties_and_abstentions_are_counted_over_all_items() -> None:
@@ -113,8 +154,8 @@ def test_a_ranked_row_is_made_of_what_is_stored(reached: Standing, winner: str) 
         "completion_tokens": 1,
         "facets": '{"label":2,"cluster":null,"systems":["x",null,"y"]}',
         "opinions": [
-            json.loads(json.dumps(said.as_json())),
-            json.loads(json.dumps(silent(ItemError.TRUNCATED).as_json())),
+            json.dumps(said.as_json()),
+            json.dumps(silent(ItemError.TRUNCATED).as_json()),
         ],
     }
     made = item_row(stored)

@@ -129,7 +129,8 @@ def test_items_with_more_candidates_show_systems_grades_and_their_best() -> None
     assert "side A" not in text
     assert "Side A" not in text
     assert cells(text, "best of several: the verdict")[:2] == ["1 of 2", "50.0 %"]
-    assert "most frequent label" not in text
+    assert cells(text, "best of several: most frequent label, always")[:2] == ["1 of 2", "50.0 %"]
+    assert not rows_of(text, "most frequent label, always")
 
 
 def test_hostile_names_leave_every_table_in_shape() -> None:
@@ -149,3 +150,11 @@ def test_hostile_names_leave_every_table_in_shape() -> None:
         assert [line for line in text.splitlines() if line.startswith("# ")] == [text.splitlines()[0]]
         for table in tables(text):
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
+
+
+def test_the_cost_of_reading_again_is_none() -> None:
+    rows = [row(0, calls=0, prompt_tokens=0, cached_tokens=0, completion_tokens=0)]
+    for judges in ([judge()], [judge(), judge("other")]):
+        text = markdown(build(job(*judges, reread_of="job_0"), 1, rows))
+        assert "## Cost\n\nNo runtime was asked: what job_0 heard was read again." in text
+        assert "calls" not in text.partition("## Cost")[2]

@@ -2,10 +2,17 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from services.stats.intervals import cluster_key, clustered_mean, proportion
+from services.stats.intervals import ClusteredMean, cluster_key, clustered_mean, proportion
+
+
+def mean_of(values: NDArray[np.float64], clusters: NDArray[np.uint64]) -> ClusteredMean:
+    """Of values that come one by one."""
+    return clustered_mean(values, np.ones(len(values), dtype=np.int64), clusters)
 
 
 def keys(*names: str) -> NDArray[np.uint64]:
@@ -46,7 +53,7 @@ def test_what_is_no_proportion_is_refused(count: int, n: int) -> None:
 
 
 def test_no_items_have_no_mean_and_no_interval() -> None:
-    empty = clustered_mean(np.array([]), np.array([], dtype=np.uint64))
+    empty = mean_of(np.array([]), np.array([], dtype=np.uint64))
     assert (empty.items, empty.clusters, empty.mean, empty.bootstrap, empty.cluster_mean, empty.t) == (
         0,
         0,
@@ -55,14 +62,14 @@ def test_no_items_have_no_mean_and_no_interval() -> None:
 
 
 def test_one_cluster_has_a_mean_and_no_interval() -> None:
-    one = clustered_mean(np.array([1.0, 0.0, 0.5]), keys("v", "v", "v"))
+    one = mean_of(np.array([1.0, 0.0, 0.5]), keys("v", "v", "v"))
     assert (one.items, one.clusters, one.mean) == (3, 1, 0.5)
     assert (one.bootstrap, one.t) == (None, None)
 
 
 def test_the_t_interval_has_clusters_less_one_degrees_of_freedom() -> None:
     values = np.array([0.2, 0.4, 0.6, 0.8])
-    result = clustered_mean(values, keys("a", "b", "c", "d"))
+    result = mean_of(values, keys("a", "b", "c", "d"))
     assert result.t is not None
     # mean 0.5, standard deviation 0.258199, standard error 0.129099, t(3; 0.975) = 3.182446
     assert result.t.low == pytest.approx(0.5 - 3.182446 * 0.129099, abs=1e-5)
@@ -70,13 +77,13 @@ def test_the_t_interval_has_clusters_less_one_degrees_of_freedom() -> None:
 
 
 def test_the_item_mean_weighs_items_and_the_cluster_mean_weighs_clusters() -> None:
-    result = clustered_mean(np.array([1.0, 1.0, 1.0, 0.0]), keys("a", "a", "a", "b"))
+    result = mean_of(np.array([1.0, 1.0, 1.0, 0.0]), keys("a", "a", "a", "b"))
     assert result.mean == 0.75
     assert result.cluster_mean == 0.5
 
 
 def test_clusters_that_agree_entirely_leave_no_width() -> None:
-    result = clustered_mean(np.full(8, 0.5), keys(*"aabbccdd"))
+    result = mean_of(np.full(8, 0.5), keys(*"aabbccdd"))
     assert result.bootstrap is not None
     assert result.t is not None
     assert (result.bootstrap.low, result.bootstrap.high, result.t.low, result.t.high) == (0.5, 0.5, 0.5, 0.5)
@@ -86,7 +93,7 @@ def test_the_bootstrap_draws_whole_clusters() -> None:
     # six vignettes of 120 contests, wholly won or wholly lost: six observations, not 720
     values = np.repeat([1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 120)
     clusters = np.repeat(keys(*"abcdef"), 120)
-    result = clustered_mean(values, clusters)
+    result = mean_of(values, clusters)
     screening = proportion(float(values.sum()), len(values)).wilson
     assert result.bootstrap is not None
     assert screening is not None
@@ -109,7 +116,7 @@ def test_the_bootstrap_agrees_with_scipy_on_clusters_of_unequal_size() -> None:
     theirs = stats.bootstrap(
         (sums, sizes), ratio, paired=True, vectorized=True, method="percentile", n_resamples=5_000, rng=3
     ).confidence_interval
-    ours = clustered_mean(values, clusters).bootstrap
+    ours = mean_of(values, clusters).bootstrap
     assert ours is not None
     assert ours.low == pytest.approx(theirs.low, abs=0.01)
     assert ours.high == pytest.approx(theirs.high, abs=0.01)
@@ -120,7 +127,7 @@ def test_equal_input_gives_equal_output_and_the_order_of_items_does_not_matter()
     values = generator.choice([0.0, 0.5, 1.0], size=200)
     clusters = generator.integers(0, 50, size=200).astype(np.uint64)
     shuffled = generator.permutation(200)
-    assert clustered_mean(values, clusters) == clustered_mean(values[shuffled], clusters[shuffled])
+    assert mean_of(values, clusters) == mean_of(values[shuffled], clusters[shuffled])
 
 
 def test_the_cluster_bootstrap_covers_where_wilson_does_not() -> None:
@@ -131,7 +138,7 @@ def test_the_cluster_bootstrap_covers_where_wilson_does_not() -> None:
     for _ in range(simulations):
         rates = generator.beta(truth * 2, (1 - truth) * 2, size=clusters)  # intra-cluster correlation 1/3
         values = generator.binomial(1, np.repeat(rates, size)).astype(float)
-        result = clustered_mean(values, np.repeat(np.arange(clusters, dtype=np.uint64), size))
+        result = mean_of(values, np.repeat(np.arange(clusters, dtype=np.uint64), size))
         intervals = {
             "bootstrap": result.bootstrap,
             "t": result.t,
@@ -153,3 +160,17 @@ def test_items_without_a_cluster_are_clusters_of_their_own() -> None:
 
 def test_a_cluster_name_may_hold_a_lone_surrogate() -> None:
     assert cluster_key("\ud800", 0) != cluster_key("\ud801", 0)
+
+
+wins = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40)).filter(any)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), wins), max_size=12))
+@settings(deadline=None, max_examples=40)
+def test_sums_and_sizes_say_what_all_values_would(items: list[tuple[int, tuple[int, int, int]]]) -> None:
+    """Wins, ties and losses of an item's pairs, added up or one by one: the very same numbers."""
+    counts = np.array([pairs for _, pairs in items], dtype=np.int64).reshape(-1, 3)
+    clusters = np.array([cluster for cluster, _ in items], dtype=np.uint64)
+    sizes = counts.sum(axis=1)
+    values = np.repeat(np.tile([1.0, 0.5, 0.0], len(items)), counts.ravel())
+    assert clustered_mean(counts @ [1.0, 0.5, 0.0], sizes, clusters) == mean_of(values, np.repeat(clusters, sizes))
