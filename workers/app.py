@@ -30,7 +30,7 @@ from services.foundation.identifiers import new_id
 from services.foundation.settings import Settings
 from services.jobs.lease import Epoch, close_epoch, enrol, open_epoch, retire
 from services.judging.judge import Judge
-from services.judging.runtime import CallRefused, RuntimeUnavailable
+from services.judging.runtime import Call, CallRefused, RuntimeFault, RuntimeUnavailable
 from workers.gpu import EXPRESS_SLOTS, GpuWorker
 from workers.runtime.client import RuntimeInfo, SGLangRuntime, open_session
 from workers.runtime.gate import Gate
@@ -42,6 +42,7 @@ from workers.tasks import add_tasks
 log = structlog.get_logger(__name__)
 
 BROKER_PATIENCE = 15.0
+FIRST_ANSWER = 120.0  # seconds
 # Calls that wait in the runtime's own queue, as a share of those it runs: it should always have the next one at hand.
 # No more than its queue takes (`launch.DEFAULT_FLAGS`): the others wait in the gate, where priorities count.
 BACKLOG = 0.25
@@ -89,8 +90,8 @@ def run_worker(settings: Settings, name: str) -> int:
             session = loop.run(_session())
             client = SGLangRuntime(session, url)
             info = loop.run(_introduced(client, model, settings.runtime_start))
+            loop.run(_answered(client, judge.first_call(f"first-{worker_id}")))
             epoch_id = _record_epoch(engine, worker_id, model, launched, info, template_hash(tokenizer))
-            loop.run(client.generate(judge.first_call(f"first-{worker_id}")))
             running = info.max_running_requests
             gate = Gate(running + min(math.ceil(running * BACKLOG), LONGEST_BACKLOG))
             switchboard = Switchboard(client, gate, loop.loop)
@@ -180,6 +181,15 @@ async def _introduced(client: SGLangRuntime, model: FleetModel, seconds: float) 
     if info.served_model not in {model.name, model.weights}:
         raise Misconfigured(f"the server of {model.name} serves {info.served_model}")
     return info
+
+
+async def _answered(client: SGLangRuntime, call: Call) -> None:
+    """Wait until the runtime has answered a first call. Raises RuntimeUnavailable, CallRefused."""
+    try:
+        await asyncio.wait_for(client.generate(call), FIRST_ANSWER)
+    except TimeoutError as error:
+        message = f"no answer to a first call of one token within {FIRST_ANSWER:g} s"
+        raise RuntimeUnavailable(RuntimeFault.TIMED_OUT, message) from error
 
 
 def _leave(*_: object) -> None:

@@ -77,18 +77,11 @@ def _unequal(judges: list[str]) -> list[str]:
 
 
 def _pairs(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Pairs of different candidates, each pair once, that tie all of 0 to the highest index together."""
+    """Pairs of different candidates, each pair once."""
     if any(first == second for first, second in pairs):
         raise ValueError("a candidate cannot be compared with itself")
     if len({frozenset(pair) for pair in pairs}) < len(pairs):
         raise ValueError("a pair stands twice")
-    reached, grown = {0}, True
-    while grown:
-        more = {index for pair in pairs if reached.intersection(pair) for index in pair} - reached
-        reached |= more
-        grown = bool(more)
-    if reached != set(range(1 + max(map(max, pairs)))):
-        raise ValueError("the pairs do not tie the candidates 0, 1, 2 ... together")
     return pairs
 
 
@@ -98,7 +91,7 @@ Index = Annotated[StrictInt, Field(ge=0, lt=MOST_CANDIDATES)]
 PairList = Annotated[list[tuple[Index, Index]], Field(min_length=1, max_length=120), AfterValidator(_pairs)]
 Pairs = Annotated[
     Literal["all", "circular"] | PairList,
-    _one_fault('"all", "circular" or pairs of candidates, by their indices from 0 on, that tie all of them together'),
+    _one_fault('"all", "circular" or different pairs of different candidates, by their indices from 0 on'),
 ]
 Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
 Instant = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
@@ -216,13 +209,7 @@ class JudgeOptions(Request):
     margin: MarginName | None = Field(
         default=None, description="how two scores and a ranking become one number; default `blended`"
     )
-    pairs: Pairs | None = Field(default=None, description="which of more than two candidates meet; default `all`")
     principle: Principle | None = Field(default=None, description="what to judge by, for judges that take a principle")
-    score_policies: ScorePolicies | None = Field(
-        default=None,
-        description="adjust the grades of more than two candidates, or where there are none their scores, and so their "
-        "ranks; for a single judge",
-    )
     forced_verdict: StrictBool | None = Field(default=None, description="default true")
     on_conflict: OnConflict | None = Field(default=None, description="default `tie`")
     tie_margin: Annotated[float, Field(ge=0), Number] | None = Field(
@@ -235,6 +222,12 @@ class JudgeOptions(Request):
 class Options(JudgeOptions):
     """How a job is heard: by every judge alike, as far as it can."""
 
+    pairs: Pairs | None = Field(default=None, description="which of more than two candidates meet; default `all`")
+    score_policies: ScorePolicies | None = Field(
+        default=None,
+        description="adjust the grades of more than two candidates, or where there are none their scores, and so their "
+        "ranks; for a single judge",
+    )
     panel: PanelOptions | None = Field(default=None, description="for several judges")
 
 
@@ -247,7 +240,7 @@ class RereadOptions(Request):
     on_conflict: OnConflict | None = None
     tie_margin: Annotated[float, Field(ge=0), Number] | None = None
     reading: Literal["strict", "seed"] | None = None
-    panel: PanelOptions | None = None
+    panel: PanelOptions | None = Field(default=None, description="for several judges; weights not named stay, too")
 
 
 class RereadRequest(Request):

@@ -30,10 +30,14 @@ class ItemVerdict(BaseModel):
         default=None, description="how far the row is preferred to the column; null where they were not compared"
     )
     strengths: list[dict[str, float]] | None = Field(
-        default=None, description="Bradley-Terry log-strengths with 95 % intervals; null where candidates were graded"
+        default=None,
+        description="Bradley-Terry log-strengths with 95 % intervals, which take all calls as independent: too narrow "
+        "where orders or samples repeat each other. Null where candidates were graded",
     )
     adjusted: list[float] | None = Field(
-        default=None, description="the scores as the job's score policies have changed them: the ranks follow these"
+        default=None,
+        description="the grades, or where there are none the scores, as the job's score policies have changed them: "
+        "the ranks follow these",
     )
     separated: bool | None = Field(
         default=None, description="some candidates beat the rest without exception: how far ahead they are is a guess"

@@ -55,7 +55,7 @@ ITEMS = text(
 
 HEARD = text(
     """
-    SELECT seq, call, outcome, reading, completion, finish_reason, prompt_tokens, cached_tokens, completion_tokens,
+    SELECT seq, call, outcome, completion, finish_reason, prompt_tokens, cached_tokens, completion_tokens,
            label_logprobs, latency_ms
     FROM trace
     WHERE day = :day AND job_id = :job_id AND seq >= :first_seq AND seq < :end_seq AND stage = :stage AND judge = :model

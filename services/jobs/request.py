@@ -19,6 +19,7 @@ from services.contract.jobs import (
     Options,
     PanelOptions,
     PanelSettings,
+    RereadOptions,
     Sampling,
     SamplingOptions,
 )
@@ -29,7 +30,7 @@ from services.jobs.body import Member, members_of
 from services.jobs.intake import NESTED, Inline
 from services.jobs.strictjson import DEEPEST, pointer_to, too_deep
 from services.judging.hearing import default_decide, ways_to_decide
-from services.judging.pairings import pairings
+from services.judging.pairings import connected, pairings
 from services.judging.protocol import JudgeProtocol
 from services.judging.registry import protocol
 from services.judging.weighing import Scales
@@ -134,8 +135,8 @@ def resolve(options: Options, model: FleetModel, family: JudgeProtocol) -> Judge
         mode=mode,
         decide=pick("decide", default_decide(family, mode)),
         margin=pick("margin", "blended"),
-        pairs=pick("pairs", "all"),
-        score_policies=pick("score_policies", None),
+        pairs=options.pairs or "all",
+        score_policies=options.score_policies,
         principle=pick("principle", None) if family.takes_principle else None,
         forced_verdict=pick("forced_verdict", True),
         on_conflict=pick("on_conflict", OnConflict.TIE),
@@ -177,7 +178,7 @@ def _submission(members: Mapping[str, Member], fleet: Fleet) -> Submission:
     settings = {judge: resolve(options, fleet.models[judge], family) for judge, family in families.items()}
     for judge, family in families.items():
         faults += contradictions(judge, settings[judge], family)
-    faults += _panel_contradictions(options, request.judges, families, settings)
+    faults += idle_options(options, settings, families)
     if faults:
         raise Invalid("the job cannot be accepted", faults)
     callback = request.callback
@@ -226,29 +227,55 @@ def contradictions(judge: str, settings: JudgeSettings, family: JudgeProtocol) -
             return
         if settings.samples > 1:
             yield fault("samples", "direct mode draws nothing: every sample would be the same")
+    elif settings.samples > 1 and temperature_of(settings, family) == 0:
+        yield fault("samples", "at temperature 0 every sample would be the same")
+    if not isinstance(settings.pairs, str) and not connected(settings.pairs, 1 + max(map(max, settings.pairs))):
+        yield fault("pairs", "they do not tie the candidates 0, 1, 2 ... together")
     if settings.decide not in (ways := ways_to_decide(family)):
         yield fault("decide", f"it decides by {' or '.join(ways)}")
     elif settings.tie_margin * Scales.of(family, settings.decide, settings.margin).unit >= 0.5:
         yield fault("tie_margin", "with so wide a margin everything is a tie")
 
 
-def _panel_contradictions(
-    options: Options,
-    judges: Sequence[str],
-    families: Mapping[str, JudgeProtocol],
-    settings: Mapping[str, JudgeSettings],
+def temperature_of(settings: JudgeSettings, family: JudgeProtocol) -> float:
+    """The temperature at which a judge writes."""
+    asked = settings.sampling.temperature
+    return family.sampling.temperature if asked is None else asked
+
+
+def idle_options(
+    options: Options | RereadOptions, settings: Mapping[str, JudgeSettings], families: Mapping[str, JudgeProtocol]
 ) -> Iterator[Fault]:
-    if options.on_conflict is not None and not any(judge.decide is Decide.VOTE for judge in settings.values()):
-        yield Fault("invalid_value", "/options/on_conflict", "only votes can conflict, and no judge decides by them")
-    if options.score_policies is not None and len(judges) > 1:
-        yield Fault("invalid_value", "/options/score_policies", "a panel's scores are not adjusted")
-    if options.panel is not None and len(judges) == 1:
-        yield Fault("invalid_value", "/options/panel", "a panel has several judges")
+    """What a job asks for and none of its judges can do: an option is never ignored without a word."""
+    pairwise = any(family.slots == 2 for family in families.values())
+    can_use = {
+        "orders": (pairwise, "none of the judges compares candidates in an order"),
+        "pairs": (pairwise, "none of the judges compares pairs"),
+        "margin": (
+            any(family.slots == 2 and family.grades for family in families.values()),
+            "none of the judges grades the two candidates that it compares",
+        ),
+        "forced_verdict": (
+            any(family.verdict is not None for family in families.values()),
+            "no judge's verdict can be forced",
+        ),
+        "on_conflict": (
+            any(judge.decide is Decide.VOTE for judge in settings.values()),
+            "only votes can conflict, and no judge decides by them",
+        ),
+        "principle": (
+            any(family.takes_principle for family in families.values()),
+            "none of the judges takes a principle",
+        ),
+        "score_policies": (len(settings) == 1, "a panel's scores are not adjusted"),
+        "panel": (len(settings) > 1, "a panel has several judges"),
+    }
+    for option, (used, why) in can_use.items():
+        if not used and getattr(options, option, None) is not None:
+            yield Fault("invalid_value", pointer_to("options", option), why)
     for judge in (options.panel and options.panel.weights) or ():
-        if judge not in judges:
+        if judge not in settings:
             yield Fault("invalid_value", pointer_to("options", "panel", "weights", judge), "no judge of this job")
-    if options.principle is not None and not any(family.takes_principle for family in families.values()):
-        yield Fault("invalid_value", "/options/principle", "none of the judges takes a principle")
 
 
 def faults_of(error: ValidationError) -> list[Fault]:

@@ -280,6 +280,6 @@ class Hearing:
         return calls[0] if calls and self._options.mode is not Mode.DIRECT else None
 
     def _suspicion(self) -> frozenset[Flag]:
-        shown = Showing(self._comparison.context, self._comparison.candidates)
+        shown = Showing(self._comparison.context, self._comparison.candidates, self._options.principle)
         suspected = self._protocol.injection_suspected(shown)
         return frozenset({Flag.INJECTION_SUSPECTED}) if suspected else frozenset()

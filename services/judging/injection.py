@@ -34,6 +34,6 @@ class Detector:
         self._pattern = re.compile(f"(?i:{imitations})|{_CONTROL_TOKENS}")
 
     def suspects(self, showing: Showing) -> bool:
-        """True when the context or a candidate holds any of them; markers and tags in any case."""
-        texts = (*(turn.content for turn in showing.context), *showing.slots)
+        """True when the context, a candidate or the principle holds any of them; markers and tags in any case."""
+        texts = (*(turn.content for turn in showing.context), *showing.slots, showing.principle or "")
         return any(self._pattern.search(text) for text in texts)

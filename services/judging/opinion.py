@@ -61,7 +61,8 @@ class Opinion:
     `margin` is the mean difference in score points where scores decide. `ranking` is the mean of a GenRM's rankings, 1
     to 6 in the item's frame. `stopped` says why not all samples were asked.
 
-    Of more: `standing` has the winner and the ranking, `pairs` each pair's answer.
+    Of more: `standing` has the winner and the ranking, `pairs` each pair's answer. No standing and no error is an
+    abstention: too many pairs abstained for the rest to tie all candidates together.
 
     `grades` are the candidates' mean scores in the family's own grades, None where it gives none. `first_slot` counts
     the valid answers for the first slot. `valid` and `invalid` count samples with and without an answer, `forced` the
@@ -140,11 +141,13 @@ class Opinion:
 def come_to(calls: Sequence[Heard]) -> Heard:
     """What the calls of one sample come to.
 
-    A follow-up of a call without an answer stands in its place; one of a call with an answer lends it its probability
-    and nothing else.
+    A follow-up of a call without an answer stands in its place if it was sent; one of a call with an answer lends it
+    its probability and nothing else.
     """
     first, last = calls[0], calls[-1]
-    return replace(first, p_first=last.p_first, expected=last.expected) if first.answered else last
+    if first.answered:
+        return replace(first, p_first=last.p_first, expected=last.expected)
+    return last if last.sent else first
 
 
 def weigh(judge: str, candidates: int, benches: Sequence[Bench], rule: Rule, flags: frozenset[Flag]) -> Opinion:
@@ -174,8 +177,9 @@ def weigh(judge: str, candidates: int, benches: Sequence[Bench], rule: Rule, fla
         return Opinion(**counted, **_pair(bench, rule), standing=None, pairs=())
     if rule.scales.pairwise:
         pairs = tuple(_pairwise(bench, rule) for bench in benches)
-        heard_pairs = [(pair.first, pair.second, pair.p, pair.answers) for pair in pairs if pair.p is not None]
-        ranked = rank_pairs(heard_pairs, candidates)
+        told = ((pair, pair.share) for pair in pairs)
+        answered = [(pair.first, pair.second, p, pair.answers) for pair, p in told if p is not None]
+        ranked = rank_pairs(answered, candidates)
     else:
         pairs = ()
         ranked = _rank_graded(grades, rule)
@@ -183,7 +187,7 @@ def weigh(judge: str, candidates: int, benches: Sequence[Bench], rule: Rule, fla
     return Opinion(
         **counted,
         **NO_PAIR,
-        error=_error(silent) if ranked is None else None,
+        error=_error(silent) if ranked is None and silent else None,
         standing=ranked,
         pairs=pairs,
     )

@@ -15,10 +15,10 @@ from services.judging.weighing import VOTE, side
 from services.vocabulary import ItemError, ItemStatus, Winner
 
 MESSAGES = {
-    ItemError.RUNTIME_ERROR: "the runtime refused or aborted the calls of one order",
+    ItemError.RUNTIME_ERROR: "the runtime refused or aborted calls that the answer needs",
     ItemError.CONTEXT_OVERFLOW: "the comparison does not fit the judge's context",
-    ItemError.TRUNCATED: "the judge reached its token limit before a verdict in one order",
-    ItemError.UNPARSEABLE: "the judge gave no readable verdict in one order",
+    ItemError.TRUNCATED: "the judge reached its token limit before a verdict",
+    ItemError.UNPARSEABLE: "the judge gave no readable verdict",
     ItemError.POISONED: "the item stopped its worker or runtime again and again",
 }
 
@@ -26,7 +26,8 @@ MESSAGES = {
 @dataclass(frozen=True, slots=True)
 class PanelRule:
     """How opinions become a verdict. `majority`: of the judges' winners, a tie counting half to each side; `mean`: of
-    how far each prefers a candidate. `weights` by judge, 1 where none is given. Within `tie_margin` of 1/2 is a tie.
+    how far each prefers a candidate. `weights` by judge, 1 where none is given. Within `tie_margin` of 1/2 is a tie:
+    of two candidates, or of each pair of more.
     """
 
     decide: Literal["majority", "mean"] = "majority"
@@ -84,7 +85,7 @@ def join(opinions: Sequence[Opinion], rule: PanelRule, missing: Sequence[str] = 
         return Verdict(None, None, None, error, tuple(opinions), missing=tuple(missing))
     ranked = [opinion.standing for opinion in answered if opinion.standing is not None]
     if ranked:
-        standing = _joined_standing(answered, rule, len(ranked[0].ranks))
+        standing = _joined_standing([opinion for opinion in answered if opinion.standing], rule, len(ranked[0].ranks))
         winner, p_a, consistent = None, None, None
     else:
         standing = None
@@ -103,8 +104,11 @@ def join(opinions: Sequence[Opinion], rule: PanelRule, missing: Sequence[str] = 
     )
 
 
-def _pair(opinions: Sequence[Opinion], rule: PanelRule) -> tuple[Winner | None, float]:
-    p_a = _mean([(opinion.p_a, rule.weight(opinion)) for opinion in opinions if opinion.p_a is not None])
+def _pair(opinions: Sequence[Opinion], rule: PanelRule) -> tuple[Winner | None, float | None]:
+    shares = [(opinion.p_a, rule.weight(opinion)) for opinion in opinions if opinion.p_a is not None]
+    if not shares:
+        return None, None  # more than two candidates, and every judge abstained
+    p_a = _mean(shares)
     if rule.decide == "mean":
         return side(p_a, rule.tie_margin), p_a
     votes = [(VOTE[opinion.winner], rule.weight(opinion)) for opinion in opinions if opinion.winner is not None]
@@ -114,13 +118,17 @@ def _pair(opinions: Sequence[Opinion], rule: PanelRule) -> tuple[Winner | None, 
 def _joined_standing(opinions: Sequence[Opinion], rule: PanelRule, candidates: int) -> Standing | None:
     """Where the candidates stand by all judges' pairs. One judge's standing ties them all together, so theirs do."""
     pairs = []
-    for opinion in opinions:
-        assert opinion.standing is not None
-        for first, second in combinations(range(candidates), 2):
-            p = opinion.standing.matrix[first][second]
-            if p is not None:
-                share = VOTE[side(p, 0.0)] if rule.decide == "majority" else p
-                pairs.append((first, second, share, rule.weight(opinion)))
+    for first, second in combinations(range(candidates), 2):
+        shares = []
+        for opinion in opinions:
+            assert opinion.standing is not None
+            share = opinion.standing.matrix[first][second]
+            if share is not None:
+                shares.append((VOTE[side(share)] if rule.decide == "majority" else share, rule.weight(opinion)))
+        if shares:
+            p = _mean(shares)
+            even = side(p, rule.tie_margin) is Winner.TIE
+            pairs.append((first, second, 0.5 if even else p, sum(weight for _, weight in shares)))
     return rank_pairs(pairs, candidates)
 
 

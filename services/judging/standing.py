@@ -1,7 +1,7 @@
 """How more than two candidates stand to each other: from the answers on their pairs, or from their grades.
 
-Guarantee: renumbering the candidates renumbers everything. A pair without an answer is left out and shows as null;
-where the answers left do not tie all candidates together there is no standing at all.
+Guarantee: renumbering the candidates renumbers everything. A pair without an answer, or with an abstention, is left out
+and shows as null; where the answers left do not tie all candidates together there is no standing at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,6 +45,14 @@ class Pairwise:
     consistent: bool | None
     error: ItemError | None
     votes: Mapping[Order, Mapping[Winner, int]]
+
+    @property
+    def share(self) -> float | None:
+        """How far the first is preferred, as it enters a standing: a tie counts as even, however it came about.
+
+        None for an abstention and where there was no answer: such a pair says nothing.
+        """
+        return 0.5 if self.winner is Winner.TIE else self.p if self.winner is not None else None
 
     @property
     def answers(self) -> int:

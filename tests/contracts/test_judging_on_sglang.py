@@ -17,7 +17,7 @@ from services.judging.hearing import Comparison, Hearing, HearingOptions
 from services.judging.judge import GREEDY, Judge
 from services.judging.opinion import Opinion
 from services.judging.runtime import Call, Completion
-from services.vocabulary import Mode, Outcome, Winner
+from services.vocabulary import Mode, Outcome
 from tests.invariants import check_ended_job
 from tests.parts import Parts
 from workers.runtime.client import SGLangRuntime, open_session
@@ -74,13 +74,16 @@ def test_exchanging_the_candidates_mirrors_the_opinion(smollm2: FleetModel, smol
             pairs.append((await heard(runtime, judge, given, DIRECT), await heard(runtime, judge, exchanged, DIRECT)))
         return pairs
 
+    clear = 0
     for given, exchanged in spoken(smollm2_server, both):
         # the same four prompts; what the cache held of them changes the last digits of a logit
         assert given.p_a is not None
         assert exchanged.p_a == pytest.approx(1 - given.p_a, abs=1e-4)
         if abs(given.p_a - 0.5) > 1e-3:
+            clear += 1
             assert exchanged.winner is given.winner.mirrored
         assert (exchanged.calls, exchanged.error) == (2, None)
+    assert clear > 0
 
 
 def test_a_written_answer_at_temperature_zero_mirrors_too(smollm2: FleetModel, smollm2_server: LaunchedRuntime) -> None:
@@ -146,6 +149,7 @@ def test_a_genrm_is_asked_in_roles_that_the_chat_route_refuses(
     judge = judge_of(
         smollm2,
         protocol="genrm",
+        protocol_options={"principle": True},
         chat_template=EMBEDDED / "sglang_cpu" / "genrm_roles.jinja",
         sampling=smollm2.sampling.model_copy(update={"temperature": 0.0, "max_tokens": 32}),
     )
@@ -158,7 +162,6 @@ def test_a_genrm_is_asked_in_roles_that_the_chat_route_refuses(
     # the small model writes no scores: that is told as what it is, and is no tie
     assert (opined.winner, opined.p_a, opined.calls) == (None, None, 2)
     assert set(opined.outcomes) <= {Outcome.TRUNCATED, Outcome.UNPARSEABLE}
-    assert Winner.TIE not in {opined.winner}
     turns = [{"role": role, "content": "x"} for role in ("user", "response_1", "response_2")]
     refused = httpx.post(f"{smollm2_server.url}/v1/chat/completions", json={"model": "smollm2", "messages": turns})
     assert refused.status_code == 400

@@ -96,8 +96,7 @@ def test_a_genrm_is_asked_in_its_own_roles_and_decides_by_scores(parts: Parts) -
         parts,
         {"match": "response_1\nI do not know.", "text": answer % (1, 5, 6)},
         {"text": answer % (4, 2, 2)},
-        protocol="genrm",
-        chat_template=str(GENRM_ROLES),
+        **{"protocol": "genrm", "protocol_options.principle": True, "chat_template": str(GENRM_ROLES)},
     )
     tenant = parts.tenant()
     job_id = parts.queue(tenant, 2, options={"principle": "Be right."})

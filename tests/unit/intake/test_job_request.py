@@ -26,6 +26,12 @@ FLEET = Fleet.model_validate(
                 "sampling": {"temperature": 0.5, "top_k": 9, "max_tokens": 100},
             },
             "genrm": {"name": "genrm", "protocol": "genrm", "weights": "w"},
+            "principled": {
+                "name": "principled",
+                "protocol": "genrm",
+                "weights": "w",
+                "protocol_options": {"principle": True},
+            },
             "rubric": {
                 "name": "rubric",
                 "protocol": "prompted",
@@ -75,11 +81,11 @@ def test_options_come_from_the_job_then_the_model_then_the_system() -> None:
     settings = read_job(body(judges=["direct"]), FLEET).settings.judges["direct"]
     assert (settings.mode, settings.decide, settings.orders) == (Mode.DIRECT, Decide.SOFT, Orders.GIVEN)
     assert settings.sampling.model_dump() == {"temperature": 0.5, "top_p": None, "top_k": 5, "max_tokens": 100}
-    options = {"mode": "reason", "samples": 3, "sampling": {"temperature": 0, "max_tokens": 7}}
+    options = {"mode": "reason", "samples": 3, "sampling": {"temperature": 0.1, "max_tokens": 7}}
     settings = read_job(body(judges=["direct"], options=options), FLEET).settings.judges["direct"]
     assert (settings.mode, settings.decide, settings.orders) == (Mode.REASON, Decide.VOTE, Orders.GIVEN)
     assert settings.samples == 3
-    assert settings.sampling.model_dump() == {"temperature": 0.0, "top_p": None, "top_k": 5, "max_tokens": 7}
+    assert settings.sampling.model_dump() == {"temperature": 0.1, "top_p": None, "top_k": 5, "max_tokens": 7}
 
 
 def test_null_is_absent() -> None:
@@ -101,7 +107,7 @@ def test_null_is_absent() -> None:
         (["reasoning"], {}, 16, 240),
         (["reasoning"], {"pairs": "circular", "samples": 2}, 5, 20),
         (["reasoning"], {"pairs": [[0, 1], [1, 2]]}, 3, 4),
-        (["rubric"], {"samples": 2}, 5, 10),
+        (["rubric"], {"samples": 2, "sampling": {"temperature": 0.5}}, 5, 10),
         (["rubric", "reasoning"], {}, 3, 6),
     ],
 )
@@ -121,11 +127,18 @@ def test_a_family_decides_in_its_own_way() -> None:
 
 def test_a_panel() -> None:
     options = {"panel": {"decide": "mean", "weights": {"direct": 2}}, "principle": "Be kind.\nBe brief."}
-    settings = read_job(body(judges=["reasoning", "direct", "genrm"], options=options), FLEET).settings
+    settings = read_job(body(judges=["reasoning", "direct", "principled"], options=options), FLEET).settings
     assert settings.panel is not None
     assert (settings.panel.decide, settings.panel.tie_margin) == ("mean", 0.0)
-    assert settings.panel.weights == {"reasoning": 1.0, "direct": 2.0, "genrm": 1.0}
+    assert settings.panel.weights == {"reasoning": 1.0, "direct": 2.0, "principled": 1.0}
     assert [judge.principle for judge in settings.judges.values()] == [None, None, "Be kind.\nBe brief."]
+
+
+@pytest.mark.parametrize("name", ["pairs", "score_policies", "panel"])
+def test_what_concerns_items_or_panels_is_no_default_of_a_model(name: str) -> None:
+    model = {"name": "m", "protocol": "sdrm", "weights": "w", "options": {name: None}}
+    with pytest.raises(Misconfigured, match=name):
+        check_fleet(Fleet.model_validate({"models": {"m": model}}))
 
 
 def test_listed_pairs_say_how_many_candidates_items_have() -> None:
@@ -183,7 +196,14 @@ def test_listed_pairs_say_how_many_candidates_items_have() -> None:
         ({"options": {"pairs": [[0, 16]]}}, ("invalid_value", "/options/pairs")),
         ({"options": {"margin": "wide"}}, ("invalid_value", "/options/margin")),
         ({"options": {"principle": "Be kind."}}, ("invalid_value", "/options/principle")),
-        ({"options": {"principle": "\0"}, "judges": ["genrm"]}, ("invalid_value", "/options/principle")),
+        ({"options": {"principle": "\0"}, "judges": ["principled"]}, ("invalid_value", "/options/principle")),
+        ({"options": {"principle": "Be kind."}, "judges": ["genrm"]}, ("invalid_value", "/options/principle")),
+        ({"options": {"samples": 2}, "judges": ["rubric"]}, ("invalid_value", "/options/samples")),
+        ({"options": {"samples": 2, "sampling": {"temperature": 0}}}, ("invalid_value", "/options/samples")),
+        ({"options": {"margin": "nvidia"}}, ("invalid_value", "/options/margin")),
+        ({"options": {"orders": "both"}, "judges": ["rubric"]}, ("invalid_value", "/options/orders")),
+        ({"options": {"pairs": "circular"}, "judges": ["rubric"]}, ("invalid_value", "/options/pairs")),
+        ({"options": {"forced_verdict": True}, "judges": ["genrm"]}, ("invalid_value", "/options/forced_verdict")),
         ({"options": {"mode": "direct"}, "judges": ["genrm"]}, ("invalid_value", "/options/mode")),
         ({"options": {"decide": "soft"}, "judges": ["genrm"]}, ("invalid_value", "/options/decide")),
         ({"options": {"decide": "vote"}, "judges": ["rubric"]}, ("invalid_value", "/options/decide")),

@@ -1,5 +1,6 @@
 """A judge's questions fit the context with their answers, and with the verdict that may have to be forced behind."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from services.foundation.fleet import FleetModel
 from services.judging.hearing import Comparison, Hearing, HearingOptions
 from services.judging.judge import GREEDY, LEAST_TOKENS, Judge, Question
+from services.judging.prompt import UnsupportedTokenizer
 from services.judging.protocol import Message
 from services.judging.runtime import Completion, Label, Sampling
 from services.vocabulary import Decide, FinishReason, Orders
@@ -29,6 +31,29 @@ def judge(tokenizer: PreTrainedTokenizerFast) -> Judge:
     made = Judge.of(model, tokenizer, len(tokenizer))
     made.protocol.thinks = str(tokenizer.chat_template).endswith("<think>\n' }}{% endif %}")
     return made
+
+
+def test_a_template_that_leaves_out_a_role_or_refuses_it_is_refused(qwen: PreTrainedTokenizerFast) -> None:
+    model = FleetModel(name="judge", protocol="genrm", weights="w")
+    deaf, strict = copy.deepcopy(qwen), copy.deepcopy(qwen)
+    deaf.chat_template = "{% for m in messages if m['role'] == 'user' %}{{ m['content'] }}{% endfor %}"
+    strict.chat_template = (
+        "{{ raise_exception('no such role') if messages[-1]['role'] != 'user' else messages[0]['content'] }}"
+    )
+    with pytest.raises(UnsupportedTokenizer, match="leaves out the turn of the role response_1"):
+        Judge.of(model, deaf, len(deaf))
+    with pytest.raises(UnsupportedTokenizer, match="no such role"):
+        Judge.of(model, strict, len(strict))
+
+
+def test_a_first_genrm_needs_no_template_with_a_principle(qwen: PreTrainedTokenizerFast) -> None:
+    first = copy.deepcopy(qwen)
+    known = "{% if m['role'] in ['user', 'response_1', 'response_2'] %}{{ '<|im_start|>' + m['content'] }}{% endif %}"
+    first.chat_template = "{% for m in messages %}" + known + "{% endfor %}"
+    model = FleetModel(name="judge", protocol="genrm", weights="w")
+    assert Judge.of(model, first, len(first)).protocol.name == "genrm"
+    with pytest.raises(UnsupportedTokenizer, match="principle"):
+        Judge.of(model.model_copy(update={"protocol_options": {"principle": True}}), first, len(first))
 
 
 def hearing(judge: Judge, decide: Decide = Decide.VOTE) -> Hearing:

@@ -79,7 +79,7 @@ class Judge:
 def hear(
     name: str,
     options: HearingOptions,
-    candidates: tuple[str, str],
+    candidates: tuple[str, ...],
     completion: Callable[[Hearing, CallKey], Completion],
 ) -> Opinion:
     hearing = Hearing("judge", "item", Comparison(CONTEXT, candidates), FAMILIES[name], options)
@@ -161,6 +161,29 @@ def test_exchanging_the_candidates_of_both_orders_exchanges_the_answer(hearing, 
         assert {order: exchanged.votes[Order.BA if order is Order.AB else Order.AB] for order in seen.votes} == {
             order: {side.mirrored: count for side, count in sides.items()} for order, sides in seen.votes.items()
         }
+
+
+@settings(max_examples=200)
+@given(hearing=hearings(), seed=st.integers(0, 10**6), numbers=st.permutations([0, 1, 2]))
+def test_renumbering_many_candidates_renumbers_the_standing(hearing, seed: int, numbers: list[int]) -> None:
+    name, options = hearing
+    judge, texts = Judge(name, seed), ("x", "y", "z")
+
+    def completion(hearing: Hearing, key: CallKey) -> Completion:
+        return judge.completion(key, repr(hearing.showing(key).slots), mirrored=False)
+
+    asked = HearingOptions(orders=Orders.BOTH, **options)
+    seen = hear(name, asked, texts, completion)
+    renumbered = hear(name, asked, tuple(texts[number] for number in numbers), completion)
+    assert (renumbered.standing is None, renumbered.error is None) == (seen.standing is None, seen.error is None)
+    if seen.standing is None or renumbered.standing is None:
+        return
+    assert renumbered.standing.ranks == tuple(seen.standing.ranks[number] for number in numbers)
+    assert renumbered.standing.scores == pytest.approx(tuple(seen.standing.scores[number] for number in numbers))
+    if seen.grades is not None and renumbered.grades is not None:
+        assert renumbered.grades == tuple(
+            grade if grade is None else pytest.approx(grade) for grade in (seen.grades[number] for number in numbers)
+        )
 
 
 def same_winner(seen: Opinion, other: Opinion, options: dict[str, Any]) -> None:

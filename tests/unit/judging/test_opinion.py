@@ -124,6 +124,11 @@ def test_a_follow_up_that_did_not_fit_leaves_the_error_of_the_call_that_did(miss
     assert weighed(both).error is ItemError.RUNTIME_ERROR
 
 
+def test_a_follow_up_that_was_never_sent_is_not_what_the_sample_came_to() -> None:
+    o = weighed({Order.AB: [(unread(Outcome.TRUNCATED), unanswered(Outcome.CONTEXT_OVERFLOW))]})
+    assert (o.error, dict(o.outcomes)) == (ItemError.TRUNCATED, {Outcome.TRUNCATED: 1})
+
+
 @given(p=st.floats(0, 1))
 def test_pure_position_bias_is_a_tie(p: float) -> None:
     slot = A if p >= 0.5 else B

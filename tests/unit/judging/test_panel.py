@@ -16,7 +16,7 @@ from services.judging.policies import POLICIES, Policy
 from services.judging.protocol import Message
 from services.judging.registry import protocol
 from services.judging.runtime import Completion
-from services.vocabulary import Decide, FinishReason, ItemError, ItemStatus, Mode, Outcome, Winner
+from services.vocabulary import Decide, FinishReason, ItemError, ItemStatus, Mode, OnConflict, Outcome, Winner
 
 A, B, TIE = Winner.A, Winner.B, Winner.TIE
 QUESTION = (Message("user", "Which is the capital of France?"),)
@@ -141,6 +141,35 @@ def test_equal_candidates_tie() -> None:
     o = many("one", [1.0, 1.0, 0.0])
     assert o.standing is not None
     assert (o.standing.winner, o.standing.ranks) == (TIE, (1, 1, 3))
+
+
+def test_pairs_within_the_tie_margin_are_even_in_the_standing() -> None:
+    o = many("one", [0.0, 0.4, 0.8], tie_margin=0.3)
+    assert [pair.winner for pair in o.pairs] == [TIE] * 3
+    assert o.standing is not None
+    assert (o.standing.winner, o.standing.ranks, o.standing.scores) == (TIE, (1, 1, 1), (0.5, 0.5, 0.5))
+    joined = join([many("one", [0.0, 0.4, 0.8]), many("two", [0.0, 0.4, 0.8])], PanelRule("mean", tie_margin=0.3))
+    assert joined.standing is not None
+    assert joined.standing.winner is TIE
+
+
+def test_many_candidates_of_whom_too_many_pairs_abstain_have_no_winner_and_did_not_fail() -> None:
+    hearing = Hearing(
+        "one",
+        "q",
+        Comparison(QUESTION, ("a", "b", "c")),
+        protocol("sdrm"),
+        HearingOptions(mode=Mode.DIRECT, decide=Decide.VOTE, on_conflict=OnConflict.ABSTAIN),
+    )
+    for key in hearing.open_calls():
+        hearing.record(key, hearing.read(key, chose(0.8)))  # the first slot, whoever sits there
+    o = hearing.opinion()
+    assert (o.standing, o.winner, o.error, o.reason) == (None, None, None, "orders_conflict")
+    for v in (single(o), join([o, o], PanelRule())):
+        assert (v.winner, v.standing, v.p_a, v.status) == (None, None, None, ItemStatus.SUCCEEDED)
+    ranked = join([o, many("two", [0.0, 2.0, 1.0])], PanelRule())
+    assert ranked.standing is not None
+    assert ranked.standing.winner == 1
 
 
 def test_a_circle_ranks_all_too() -> None:

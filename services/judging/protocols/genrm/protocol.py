@@ -23,9 +23,12 @@ class GenRM:
     thinks = True
     slots = 2
     grades: tuple[int, int] | None = (GRADES[0], GRADES[-1])
-    takes_principle = True
     sampling = Sampling(temperature=0.6, top_p=0.95, top_k=-1, max_tokens=16384)
     verdict: VerdictForm | None = None
+
+    def __init__(self, principle: bool = False) -> None:
+        """`principle`: whether the model's chat template knows a turn `principle`. The first release's does not."""
+        self.takes_principle = principle
 
     def messages(self, showing: Showing) -> list[Message]:
         """The context's turns, the principle where there is one, and the two responses."""
