@@ -21,7 +21,7 @@ class Stopped(BaseException):
 
 
 def main(argv: list[str]) -> int:
-    """Run one command. Exit codes: 0 done, or stopped as asked; 1 a part failed; 2 usage."""
+    """Run one command. Exit codes: 0 done, or `up` stopped as asked; 1 a part failed, or stopped half-way; 2 usage."""
     if argv[:1] == ["scripted"]:
         from embedded.scripted.command import main as scripted  # noqa: PLC0415 - installing happens before there are libraries
 
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     try:
         return command(given)
     except Stopped:
-        return 0
+        return 0 if given.command == "up" else 1
     except EmbeddedError as error:
         print(f"embedded: {error}", file=sys.stderr)
         return 1

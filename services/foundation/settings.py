@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from services.foundation.errors import Misconfigured
@@ -42,6 +42,13 @@ class Settings(BaseSettings):
     runtime_start: float = Field(default=1800.0, gt=0, description="how long a runtime may take to load its model")
     runtime_logs: Path = Field(default=Path(".assizes/logs"), description="where launched runtimes write their logs")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("heartbeat")
+    @classmethod
+    def _outlasted(cls, heartbeat: float, info: ValidationInfo) -> float:
+        if heartbeat > info.data.get("lease", heartbeat * 2) / 2:
+            raise ValueError("at most half of the lease: a worker may miss one beat")
+        return heartbeat
 
     @classmethod
     def load(cls, environment: Mapping[str, str]) -> "Settings":

@@ -63,7 +63,7 @@ def open_cases(settings: Mapping[str, Any], judge: Judge, docket: Docket) -> lis
     for row in docket.heard:
         if (case := cases.get(row["seq"])) is not None:
             key = CallKey.from_number(row["call"])
-            if key in case.hearing.open_calls():  # else an older version asked it, and this one would not
+            if case.hearing.is_open(key):  # else an older version asked it, and this one would not
                 case.hearing.record(key, replayed(case.hearing, key, row))
     return list(cases.values())
 

@@ -7,7 +7,7 @@ loop.
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 FLUSH_CALLS = 64
 FLUSH_EVERY = 0.25  # seconds; also how often an interrupt is looked for
 DATABASE_PAUSE = 1.0
+PORTION = 1 << 20  # characters of callers' texts that are tokenised at once: tokens take a hundred times their memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,9 @@ class Asked:
     question: Question
 
 
+Wanted = tuple[Case, CallKey]
+
+
 def hear_chunk(session: Session) -> RuntimeUnavailable | None:
     """Hear a claimed chunk to its end, or until it is interrupted or the runtime is away, which is then returned.
 
@@ -81,13 +85,15 @@ class _Chunk:
         self._asked: dict[str, Asked] = {}
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._batch = Batch()
+        self._cases: list[Case] = []
         self._writing: Batch | None = None  # a batch whose commit failed, or went through without an answer
         self._flushed_at = time.monotonic()
 
     def hear(self) -> RuntimeUnavailable | None:
         """See hear_chunk."""
         try:
-            self._ask([(case, key) for case in self._open() for key in case.hearing.open_calls()])
+            self._cases = self._open()
+            self._ask((case, key) for case in self._cases for key in case.hearing.open_calls())
             while self._asked:
                 if self._session.interrupted():
                     self._hang_up()
@@ -109,7 +115,8 @@ class _Chunk:
             raise
         finally:
             self._hang_up()
-        self._conclude(self._recorder.end)
+        done = all(case.closed for case in self._cases)
+        self._conclude(self._recorder.end if done else self._recorder.release)
         return None
 
     def _open(self) -> list[Case]:
@@ -124,11 +131,18 @@ class _Chunk:
     def _hang_up(self) -> None:
         self._session.carrier.hang_up(self._held.claim_id)
 
-    def _ask(self, wanted: Sequence[tuple[Case, CallKey]]) -> None:
-        """Send calls: all first orders by shared prefix, then the second ones."""
+    def _ask(self, wanted: Iterable[Wanted]) -> None:
+        """Send calls: all first orders by shared prefix, then the second ones. What an interrupt leaves stays open."""
+        for few in _in_portions(sorted(wanted, key=_place)):
+            if self._session.interrupted():
+                return
+            self._send(few)
+            self._flush_if_due()
+
+    def _send(self, wanted: Sequence[Wanted]) -> None:
         questions = self._session.judge.questions([(case.hearing, key) for case, key in wanted], self._sampling)
-        calls: list[tuple[tuple[int, bool, str], Call]] = []
-        overflown: list[tuple[Case, CallKey]] = []
+        calls: list[Call] = []
+        overflown: list[Wanted] = []
         for (case, key), question in zip(wanted, questions, strict=True):
             asked = Asked(case, key, question)
             if question.sampling is None:
@@ -136,17 +150,15 @@ class _Chunk:
                 continue
             rid = f"{self._held.claim_id}-{case.seq}-{key.number}"
             self._asked[rid] = asked
-            place = (key.sample, key.order.swapped, question.prompt.text)
-            calls.append((place, Call(rid, question.prompt.ids, question.sampling, question.labels)))
+            calls.append(Call(rid, question.prompt.ids, question.sampling, question.labels))
         if calls:
-            ordered = [call for _, call in sorted(calls, key=lambda entry: entry[0])]
-            self._session.carrier.send(self._held.claim_id, self._held.priority, ordered, self._answers)
+            self._session.carrier.send(self._held.claim_id, self._held.priority, calls, self._answers)
         if overflown:
             self._ask(overflown)
 
     def _listen(self) -> RuntimeUnavailable | None:
         """Take what answers there are, waiting a moment for the first. Returns why the runtime is away, if it is."""
-        opened: list[tuple[Case, CallKey]] = []
+        opened: list[Wanted] = []
         away: RuntimeUnavailable | None = None
         try:
             answer = self._answers.get(timeout=FLUSH_EVERY)
@@ -169,7 +181,7 @@ class _Chunk:
             self._ask(opened)
         return away
 
-    def _take_down(self, asked: Asked, heard: Heard, answer: Answer | None) -> list[tuple[Case, CallKey]]:
+    def _take_down(self, asked: Asked, heard: Heard, answer: Answer | None) -> list[Wanted]:
         """Add one heard call to the batch, and the item's opinion and verdict when it was the last.
 
         Returns the calls that it opened.
@@ -237,3 +249,26 @@ class _Chunk:
                 time.sleep(DATABASE_PAUSE)
             else:
                 return
+
+
+def _place(wanted: Wanted) -> tuple[object, ...]:
+    """Where a call stands among those of its chunk: next to those whose prompts begin alike."""
+    case, key = wanted
+    showing = case.hearing.showing(key)
+    context = tuple(turn.content for turn in showing.context)
+    return key.sample, key.order.swapped, context, showing.slots, key.number
+
+
+def _in_portions(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
+    """The calls in their order, as many at a time as are tokenised at once."""
+    portion: list[Wanted] = []
+    size = 0
+    for case, key in wanted:
+        length = case.hearing.length(key)
+        if portion and size + length > PORTION:
+            yield portion
+            portion, size = [], 0
+        portion.append((case, key))
+        size += length
+    if portion:
+        yield portion

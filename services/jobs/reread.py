@@ -53,7 +53,7 @@ from services.vocabulary import JobStatus, Priority, Stage
 FETCH = 64  # traces at once
 
 # What a stopped hearing's samples were chosen for.
-QUESTION = ("decide", "margin", "on_conflict", "tie_margin")
+QUESTION = ("decide", "forced_verdict", "margin", "on_conflict", "reading", "tie_margin")
 STOPPED_EARLY = "hearing stopped early, by what decided then: for this, other samples would have been asked"
 
 SOURCE = text("SELECT * FROM job WHERE id = :job_id AND tenant_id = :tenant_id FOR SHARE")
@@ -292,7 +292,7 @@ def _hear(hearing: Hearing, family: JudgeProtocol, traces: Iterable[RowMapping],
         stopped = trace["stopped"]
         key = CallKey.from_number(trace["call"])
         followed = taken.get(key.first) if key.forced else None
-        if key not in hearing.open_calls():
+        if not hearing.is_open(key):
             continue
         if followed is not None and not _continues(trace, *followed, hearing.written_before(key)):
             continue

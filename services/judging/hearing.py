@@ -164,6 +164,11 @@ class Hearing:
         texts = tuple(self._comparison.candidates[index] for index in candidates)
         return Showing(self._comparison.context, texts, self._options.principle)
 
+    def length(self, key: CallKey) -> int:
+        """How many characters of the caller's this call shows."""
+        showing = self.showing(key)
+        return sum(map(len, showing.slots)) + sum(len(turn.content) for turn in showing.context)
+
     def seating(self, key: CallKey) -> Seating:
         """Which candidates this call shows."""
         trial, side = self._trial_of[key.match, key.order]
@@ -172,6 +177,10 @@ class Hearing:
     def open_calls(self) -> list[CallKey]:
         """The calls that may be under way now: all that are due and not yet heard."""
         return list(self._open)
+
+    def is_open(self, key: CallKey) -> bool:
+        """Whether this call may be under way now."""
+        return key in self._open
 
     def written_before(self, key: CallKey) -> str:
         """What stands between the prompt and the label of a forced call, the verdict's opening at its end.

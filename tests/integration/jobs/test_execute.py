@@ -2,14 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, datetime
 from queue import SimpleQueue
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from embedded import models
+from services.foundation.database import transaction
 from services.foundation.fleet import FleetModel
 from services.foundation.identifiers import new_id
 from services.jobs.answer import Answer
@@ -17,7 +18,7 @@ from services.jobs.execute import Session, hear_chunk
 from services.judging.judge import Judge
 from services.judging.runtime import Call, CallRefused, Completion
 from services.vocabulary import FinishReason, Priority
-from tests.factories import MODEL, make_tenant, queue_job
+from tests.factories import MODEL, comparisons, make_tenant, queue_job
 from tests.hearings import a_worker, taken
 from tests.invariants import check_ended_job
 from workers.runtime.tokenizer import load_tokenizer, vocabulary_size
@@ -58,7 +59,7 @@ class Everything:
         """Nothing is under way."""
 
 
-def hear(engine: Engine, judge: Judge, carrier: Everything) -> None:
+def hear(engine: Engine, judge: Judge, carrier: Everything, interrupted: Callable[[], bool] = lambda: False) -> None:
     held = taken(engine, a_worker(engine))
     session = Session(
         engine=engine,
@@ -66,7 +67,7 @@ def hear(engine: Engine, judge: Judge, carrier: Everything) -> None:
         judge=judge,
         epoch_id=new_id(),
         carrier=carrier,
-        interrupted=lambda: False,
+        interrupted=interrupted,
         public_url="http://assizes.test",
         keep_prompts=True,
     )
@@ -107,3 +108,21 @@ def test_calls_that_do_not_fit_open_the_next_ones_until_none_is_left(engine: Eng
     hear(engine, judge.within(64), carrier)
     job = check_ended_job(engine, job_id)
     assert (job["status"], job["calls"], carrier.sent) == ("failed", 0, [])
+
+
+def long(items: int) -> list[dict[str, object]]:
+    """Items so long that each of their calls is a portion of its own."""
+    return [item | {"candidates": [{"content": "x " * 300_000}, {"content": "y"}]} for item in comparisons(items)]
+
+
+def test_an_interrupt_is_seen_between_portions_and_the_rest_is_handed_back(engine: Engine, judge: Judge) -> None:
+    job_id = queue_job(engine, make_tenant(engine), long(3), options={"mode": "direct"})
+    looks = iter([False, False])
+    hear(engine, judge, Everything(), interrupted=lambda: next(looks, True))
+    with transaction(engine) as connection:
+        chunk = connection.execute(text("SELECT state, deaths FROM chunk")).one()
+        heard = connection.scalar(text("SELECT count(*) FROM trace"))
+    assert (tuple(chunk), heard) == (("queued", 0), 2)
+    hear(engine, judge, Everything())
+    job = check_ended_job(engine, job_id)
+    assert (job["status"], job["failed"], job["calls"]) == ("failed", 3, 0)
