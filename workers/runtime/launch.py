@@ -201,10 +201,11 @@ def _state(process: Path) -> list[str]:
 
 
 def _shared_memory(pid: int) -> set[Path]:
-    """The files in shared memory that a process has mapped."""
+    """The files in shared memory that a process has mapped: by their inodes, as a semaphore is mapped nameless."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return set()
-    named = (line.split(maxsplit=5) for line in maps.splitlines())
-    return {Path(fields[5]) for fields in named if len(fields) == 6 and fields[5].startswith(SHARED_MEMORY)}
+    fields = (line.split(maxsplit=5) for line in maps.splitlines())
+    mapped = {int(field[4]) for field in fields if len(field) == 6 and field[5].startswith(SHARED_MEMORY)}
+    return {Path(entry.path) for entry in os.scandir(SHARED_MEMORY) if entry.inode() in mapped} if mapped else set()

@@ -103,6 +103,37 @@ def launched(model: Callable[..., FleetModel], port: int, tmp_path: Path) -> Ite
     runtime.stop()
 
 
+HOARDER = """
+import _multiprocessing, mmap, signal
+if os.fork() == 0:
+    semaphore = _multiprocessing.SemLock(1, 1, 1, "/{name}", False)
+    with open("/dev/shm/{name}", "w+b") as file:
+        file.write(b"kept")
+        file.flush()
+        kept = mmap.mmap(file.fileno(), 4)
+    open("hoarding", "w").close()
+    signal.pause()
+while not os.path.exists("hoarding"):
+    pass
+"""
+
+
+def test_what_its_processes_leave_in_shared_memory_is_removed(
+    model: Callable[..., FleetModel], port: int, tmp_path: Path
+) -> None:
+    name = f"assizes-test-{os.getpid()}-{port}"
+    left = [Path(f"/dev/shm/{name}"), Path(f"/dev/shm/sem.{name}")]
+    runtime = launch(model(HOARDER.format(name=name)), port=port, log=tmp_path / "judge.log", start_s=PATIENCE_S)
+    try:
+        assert all(file.exists() for file in left)
+        runtime.stop(grace_s=0.5)
+        assert not any(file.exists() for file in left)
+    finally:
+        runtime.stop()
+        for file in left:
+            file.unlink(missing_ok=True)
+
+
 def test_a_launched_runtime_is_ready_and_stops_when_told(launched: LaunchedRuntime, tmp_path: Path) -> None:
     server = Server(launched.url, tmp_path, scripted=True)
     assert launched.alive
