@@ -1,14 +1,15 @@
 # The whole service on one machine. `make help` lists what there is; README.md tells the story.
 #
 # PYTHON=path   the Python, 3.11 or later, that environments are made with
-# RUNTIME=scripted   demo and up: a stand-in instead of SGLang, for a quick look
-# FLEET=path PORT=n  demo and up: another fleet file, another port
+# RUNTIME=scripted   demo, reappraise and up: a stand-in instead of SGLang, for a quick look
+# PORT=n             the same: another port
+# FLEET=path         demo and up: another fleet file
 
 # where it is set, each start would compile all modules anew: seconds for the service, a quarter of a minute for SGLang
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup application sglang demo up test check bench samples lock clean
+.PHONY: help setup application sglang demo reappraise up test check bench samples lock clean
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -23,7 +24,7 @@ LOCK := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-a
 LOCK_SGLANG := $(LOCK) --no-deps --python-platform x86_64-manylinux_2_34
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 setup: ## everything that the rest needs: .venv, and SGLang with its models in .assizes (RUNTIME=scripted: .venv alone)
 	@$(MAKE) --no-print-directory -j2 $(ENVIRONMENTS)
@@ -35,6 +36,9 @@ application sglang:
 
 demo: setup ## judge the shipped sample on real parts, show the report, receive the webhook, stop (RUNTIME= FLEET= PORT=)
 	@$(BIN)/python -m embedded demo $(STACK)
+
+reappraise: setup ## write reappraisals of the shipped scenarios, have a committee choose, compare, show the report (RUNTIME= PORT=)
+	@$(BIN)/python -m embedded reappraise $(STACK)
 
 up: setup ## the same parts, left running; prints the URL and where the key is; Ctrl-C stops it (RUNTIME= FLEET= PORT=)
 	@$(BIN)/python -m embedded up $(STACK)

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from flask import Flask, Response, render_template_string
+from flask import Flask, render_template_string
+from flask import Response as HttpResponse
 from flask_openapi.openapi import OpenAPI
 from flask_openapi.types import ResponseDict
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from services.contract.items import Comparison, Response, Scenario
 from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest, RereadRequest
 from services.contract.models import ModelList
 from services.contract.problems import Problem
@@ -22,7 +24,7 @@ from services.contract.results import Result, ResultDetail, ResultPage, Trace
 
 VERSION = "3.1.0"
 REFERENCE = "#/components/schemas/{model}"
-SENT: tuple[type[BaseModel], ...] = (JobRequest, InlineJobRequest, RereadRequest)
+SENT: tuple[type[BaseModel], ...] = (JobRequest, InlineJobRequest, RereadRequest, Comparison, Scenario, Response)
 ANSWERED: tuple[type[BaseModel], ...] = (
     Job,
     JobPage,
@@ -76,11 +78,11 @@ def describe(app: OpenAPI) -> dict[str, Any]:
 def install(app: Flask, document: Mapping[str, Any]) -> None:
     """Serve the document at /openapi.json and the page at /docs."""
 
-    def openapi_json() -> Response:
-        return Response(json.dumps(document), mimetype="application/json")
+    def openapi_json() -> HttpResponse:
+        return HttpResponse(json.dumps(document), mimetype="application/json")
 
-    def docs() -> Response:
-        response = Response(render_template_string(PAGE, document=document), mimetype="text/html")
+    def docs() -> HttpResponse:
+        response = HttpResponse(render_template_string(PAGE, document=document), mimetype="text/html")
         response.headers["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'"
         return response
 

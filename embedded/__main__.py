@@ -47,16 +47,14 @@ def _parser() -> argparse.ArgumentParser:
     install.add_argument("environment", choices=["application", "sglang"])
     install.set_defaults(run=_install)
 
-    for name, run, port, text in (
-        ("up", _up, 8000, "run the stack until Ctrl-C"),
-        ("demo", _demo, 0, "run the stack, judge the sample, show the report and stop"),
+    fleet = argparse.ArgumentParser(add_help=False)
+    fleet.add_argument("--fleet", type=Path, help="a fleet file instead of the embedded fleet")
+    for name, run, options, text in (
+        ("up", _up, [_stack(port=8000), fleet], "run the stack until Ctrl-C"),
+        ("demo", _demo, [_stack(port=0), fleet], "run the stack, judge the sample, show the report and stop"),
+        ("reappraise", _reappraise, [_stack(port=0)], "run the stack, reappraise the sample, show the report and stop"),
     ):
-        command = commands.add_parser(name, help=text)
-        command.add_argument("--home", type=Path, default=HOME, help="where data, keys and logs are kept")
-        command.add_argument("--port", type=int, default=port, help="the API's port on 127.0.0.1; 0: a free one")
-        command.add_argument("--runtime", choices=["sglang", "scripted"], default="sglang", help="what answers calls")
-        command.add_argument("--fleet", type=Path, help="a fleet file instead of the embedded fleet")
-        command.set_defaults(run=run)
+        commands.add_parser(name, parents=options, help=text).set_defaults(run=run)
 
     measure = commands.add_parser("bench", help="measure what the service itself costs")
     measure.add_argument("--home", type=Path, default=HOME / "bench", help="where data, keys and logs are kept")
@@ -72,14 +70,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _stack(port: int) -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--home", type=Path, default=HOME, help="where data, keys and logs are kept")
+    options.add_argument("--port", type=int, default=port, help="the API's port on 127.0.0.1; 0: a free one")
+    options.add_argument("--runtime", choices=["sglang", "scripted"], default="sglang", help="what answers calls")
+    return options
+
+
 def _install(given: argparse.Namespace) -> int:
     from embedded import environments, models  # noqa: PLC0415
 
     if given.environment == "application":
         environments.ensure_application()
     else:
-        models.make("smollm2")
-        models.make("tiny-qwen3")
+        for name in ("smollm2", "tiny-qwen3", "tiny-rm-0", "tiny-rm-1"):
+            models.make(name)
     return 0
 
 
@@ -96,15 +102,25 @@ def _samples(given: argparse.Namespace) -> int:
 
 
 def _up(given: argparse.Namespace) -> int:
+    from embedded.fleet import JUDGING  # noqa: PLC0415
     from embedded.up import up  # noqa: PLC0415
 
-    return up(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted", fleet=given.fleet)
+    fleet = given.fleet or JUDGING
+    return up(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted", fleet=fleet)
 
 
 def _demo(given: argparse.Namespace) -> int:
     from embedded.demo import demo  # noqa: PLC0415
+    from embedded.fleet import JUDGING  # noqa: PLC0415
 
-    return demo(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted", fleet=given.fleet)
+    fleet = given.fleet or JUDGING
+    return demo(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted", fleet=fleet)
+
+
+def _reappraise(given: argparse.Namespace) -> int:
+    from embedded.reappraise import reappraise  # noqa: PLC0415
+
+    return reappraise(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted")
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:

@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 
+from embedded.fleet import JUDGING
 from embedded.jobs import complete
 from embedded.stack import Stack, running
 
@@ -21,7 +22,7 @@ def bench(home: Path, *, items: int) -> int:
 
     Raises EmbeddedError when not every one succeeded.
     """
-    with running(home, port=0, scripted=True, fleet=None) as stack, stack.client() as client:
+    with running(home, port=0, scripted=True, fleet=JUDGING) as stack, stack.client() as client:
         request = {"kind": "judgement", "judges": stack.models}
         complete(client, request, map(_comparison, range(200)))  # what is slow only once does not count
         before = cpu_seconds(stack)

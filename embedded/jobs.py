@@ -1,6 +1,6 @@
-"""A job on a running stack, from its upload to its end.
+"""A job on a running stack: its upload, and its end.
 
-Guarantee: what comes back has completed, every item with it.
+Guarantee: what `complete` returns has completed, every item with it.
 """
 
 import json
@@ -15,14 +15,8 @@ from embedded.processes import EmbeddedError
 _LOOK_SECONDS = 0.2
 
 
-def complete(
-    client: httpx.Client, job: Mapping[str, object], items: Iterable[Mapping[str, object]]
-) -> tuple[float, Mapping[str, Any]]:
-    """Upload a job with its items and wait for its end: seconds until it was accepted, and the ended job.
-
-    Raises EmbeddedError when it was not accepted, or not every item succeeded.
-    """
-    began = time.monotonic()
+def submit(client: httpx.Client, job: Mapping[str, object], items: Iterable[Mapping[str, object]]) -> str:
+    """Upload a job with its items; its id. Raises EmbeddedError when it is not accepted."""
     lines = "".join(json.dumps(item) + "\n" for item in items).encode()
     answer = client.post(
         "/v1/jobs",
@@ -31,8 +25,19 @@ def complete(
     )
     if answer.status_code != httpx.codes.ACCEPTED:
         raise EmbeddedError(f"POST /v1/jobs answered {answer.status_code}: {answer.text}")
+    return str(answer.json()["id"])
+
+
+def complete(
+    client: httpx.Client, job: Mapping[str, object], items: Iterable[Mapping[str, object]]
+) -> tuple[float, Mapping[str, Any]]:
+    """Upload a job with its items and wait for its end: seconds until it was accepted, and the ended job.
+
+    Raises EmbeddedError when it was not accepted, or not every item succeeded.
+    """
+    began = time.monotonic()
+    url = f"/v1/jobs/{submit(client, job, items)}"
     accepted = time.monotonic() - began
-    url = answer.headers["Location"]
     while (state := client.get(url).raise_for_status().json())["status"] in ("queued", "running"):
         time.sleep(_LOOK_SECONDS)
     if state["status"] != "completed":

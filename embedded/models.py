@@ -16,22 +16,30 @@ from embedded.places import CHECKOUT, MODELS, exclusively
 from embedded.processes import run
 
 _MAKERS = Path(__file__).resolve().parent / "model_makers"
-_MAKER_OF = {"smollm2": "smollm2.py", "tiny-qwen3": "tiny_qwen3.py", "scripted": "chatml_tokenizer.py"}
+# a maker's file, and what it takes besides the folder
+_MAKER_OF = {
+    "smollm2": ("smollm2.py",),
+    "tiny-qwen3": ("tiny_qwen3.py",),
+    "tiny-rm-0": ("tiny_reward_model.py", "0"),
+    "tiny-rm-1": ("tiny_reward_model.py", "1"),
+    "scripted": ("chatml_tokenizer.py",),
+}
 
-ModelName = Literal["smollm2", "tiny-qwen3", "scripted"]
+ModelName = Literal["smollm2", "tiny-qwen3", "tiny-rm-0", "tiny-rm-1", "scripted"]
 
 
 def make(name: ModelName) -> Path:
     """Make a model folder if it is not there yet, and return it.
 
-    `smollm2` (SmolLM2-135M-Instruct) and `tiny-qwen3` (random weights) are checkpoints and need SGLang's environment.
-    `scripted` is only a tokenizer, which the application's own environment makes.
+    `smollm2` (SmolLM2-135M-Instruct), `tiny-qwen3` and the reward models `tiny-rm-0` and `tiny-rm-1` (random weights)
+    are checkpoints and need SGLang's environment. `scripted` is only a tokenizer, which the application's own
+    environment makes.
 
     Raises:
         EmbeddedError: its maker failed.
     """
     folder = MODELS / name
-    maker = _MAKERS / _MAKER_OF[name]
+    maker, *arguments = _MAKER_OF[name]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_MAKERS.glob("*.py")))).hexdigest()
     marker = folder / "made_by"
     with exclusively(MODELS / f"{name}.lock"):
@@ -40,7 +48,8 @@ def make(name: ModelName) -> Path:
             python = Path(sys.executable) if name == "scripted" else sglang.install()
             with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=MODELS) as scratch:
                 made = Path(scratch) / name
-                run(f"making {name}", [python, "-W", "ignore", maker, made], cwd=CHECKOUT, env=sglang.environment())
+                command: list[str | Path] = [python, "-W", "ignore", _MAKERS / maker, made, *arguments]
+                run(f"making {name}", command, cwd=CHECKOUT, env=sglang.environment())
                 (made / marker.name).write_text(digest)
                 shutil.rmtree(folder, ignore_errors=True)
                 made.rename(folder)

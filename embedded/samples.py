@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 from scipy.stats import beta
 
+from embedded.fleet import JUDGING
 from embedded.jobs import complete
 from embedded.stack import running
 from services.foundation.fleet import load_fleet
@@ -68,7 +69,7 @@ def samples(home: Path, *, items: int) -> int:
     Raises EmbeddedError when not every item succeeded.
     """
     preferred = preferences(items)
-    with running(home, port=0, scripted=True, fleet=None) as stack, stack.client() as client:
+    with running(home, port=0, scripted=True, fleet=JUDGING) as stack, stack.client() as client:
         model = load_fleet(home / "fleet.toml").models[stack.models[0]]
         assert model.url is not None
         runs = list(study(client, model.name, model.url, preferred))

@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx
 
 from embedded import postgres, valkey
-from embedded.fleet import real_fleet, scripted_arguments, scripted_fleet
+from embedded.fleet import EmbeddedFleet
 from embedded.places import CHECKOUT, write_atomically
 from embedded.processes import Child, EmbeddedError, run, spawn
 from services.foundation.fleet import load_fleet
@@ -35,7 +35,7 @@ _DRAIN_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running stack. `runtime` says in words what answers the judging calls."""
+    """A running stack. `runtime` says in words what answers the calls."""
 
     url: str
     api_key_file: Path
@@ -59,11 +59,11 @@ class Stack:
 
 
 @contextmanager
-def running(home: Path, *, port: int, scripted: bool, fleet: Path | None) -> Iterator[Stack]:
+def running(home: Path, *, port: int, scripted: bool, fleet: Path | EmbeddedFleet) -> Iterator[Stack]:
     """Run the stack for the length of the block, with its data, keys and logs in `home` (absolute).
 
-    `port` is the API's on 127.0.0.1; 0 takes a free one. `scripted` replaces SGLang by the scripted runtime; `fleet`
-    replaces the embedded fleet by a fleet file of the caller's. `home/up.json` describes the stack while it runs.
+    `port` is the API's on 127.0.0.1; 0 takes a free one. `scripted` replaces SGLang by the scripted runtime, which only
+    an embedded fleet knows, and no fleet file of the caller's. `home/up.json` describes the stack while it runs.
 
     Raises:
         EmbeddedError: a part did not start; what had started is stopped again.
@@ -132,22 +132,31 @@ class _Parts:
         return child
 
 
-def _choose_fleet(home: Path, scripted: bool, fleet: Path | None, parts: _Parts) -> tuple[Path, str]:
-    """The fleet file, and in words what answers the calls. Starts the scripted runtime if that is it."""
-    if fleet is not None:
+def _choose_fleet(home: Path, scripted: bool, fleet: Path | EmbeddedFleet, parts: _Parts) -> tuple[Path, str]:
+    """The fleet file, and in words what answers the calls. Starts the scripted runtimes if those do."""
+    if isinstance(fleet, Path):
         if scripted:
             raise EmbeddedError("the scripted runtime serves the embedded fleet: choose it or a fleet file, not both")
         return fleet.absolute(), f"the fleet file {fleet}"
     file = home / "fleet.toml"
     if not scripted:
-        write_atomically(file, real_fleet())
-        return file, "SGLang on this CPU with SmolLM2-135M-Instruct"
-    port = _free_port(0)
-    url = f"http://127.0.0.1:{port}"
-    server = parts.start("scripted", ["embedded", *scripted_arguments(port)], _environment())
-    server.wait_until(partial(_answers, f"{url}/ready"), 60)
-    write_atomically(file, scripted_fleet(url))
-    return file, "the scripted runtime, a stand-in whose verdicts mean nothing"
+        write_atomically(file, fleet.real())
+        return file, fleet.described
+    write_atomically(file, fleet.scripted(_stand_ins(fleet, parts)))
+    return file, "the scripted runtime, a stand-in whose answers mean nothing"
+
+
+def _stand_ins(fleet: EmbeddedFleet, parts: _Parts) -> dict[str, str]:
+    """The URLs of the fleet's scripted runtimes, which it starts and tells what to write."""
+    urls = {}
+    for name, arguments in fleet.stand_ins().items():
+        port = _free_port(0)
+        urls[name] = f"http://127.0.0.1:{port}"
+        server = parts.start(name, ["embedded", "scripted", "--port", str(port), *arguments], _environment())
+        server.wait_until(partial(_answers, f"{urls[name]}/ready"), 60)
+        orders = list(fleet.orders)
+        httpx.post(f"{urls[name]}/scripted/script", json=orders, trust_env=False).raise_for_status()
+    return urls
 
 
 def _environment(**settings: str) -> dict[str, str]:

@@ -6,12 +6,13 @@ Guarantee: the address is printed only when a job would be heard. A part that en
 import time
 from pathlib import Path
 
+from embedded.fleet import EmbeddedFleet
 from embedded.stack import Stack, running
 
 _LOOK_SECONDS = 0.5
 
 
-def up(home: Path, *, port: int, scripted: bool, fleet: Path | None) -> int:
+def up(home: Path, *, port: int, scripted: bool, fleet: Path | EmbeddedFleet) -> int:
     """Run the stack until a signal ends it. Raises EmbeddedError when a part fails."""
     print("starting ...", flush=True)
     with running(home, port=port, scripted=scripted, fleet=fleet) as stack:

@@ -11,6 +11,16 @@ class JobKind(StrEnum):
     """What a job asks for."""
 
     JUDGEMENT = "judgement"
+    REAPPRAISAL = "reappraisal"
+    SCORING = "scoring"
+
+
+class Task(StrEnum):
+    """What a model of the fleet does: compare or grade candidates, write one, or score one with a bare number."""
+
+    JUDGE = "judge"
+    WRITE = "write"
+    SCORE = "score"
 
 
 class JobStatus(StrEnum):
@@ -41,6 +51,10 @@ class Stage(StrEnum):
     """A step of a job. A chunk of one stage waits until those of the stage before have finished."""
 
     HEAR = "hear"
+    REAPPRAISE = "reappraise"
+    SCORE = "score"
+    CHOOSE = "choose"
+    COMPARE = "compare"
     CONCLUDE = "conclude"
     REREAD = "reread"
 
@@ -133,6 +147,9 @@ class Outcome(StrEnum):
 
     DECIDED = "decided"
     TIE = "tie"
+    ACCEPTED = "accepted"
+    EMPTY = "empty"
+    TOO_LONG = "too_long"
     UNPARSEABLE = "unparseable"
     TRUNCATED = "truncated"
     CONTEXT_OVERFLOW = "context_overflow"
@@ -157,6 +174,7 @@ class ItemError(StrEnum):
     TRUNCATED = "truncated"
     CONTEXT_OVERFLOW = "context_overflow"
     RUNTIME_ERROR = "runtime_error"
+    GATED = "gated"
     POISONED = "poisoned"
 
 

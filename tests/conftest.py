@@ -21,13 +21,14 @@ from psycopg import sql
 from sqlalchemy import Engine
 
 from embedded import postgres, sglang, valkey
-from embedded.fleet import MODEL, real_fleet
+from embedded.fleet import JUDGING, MODEL
 from embedded.places import CHECKOUT, HOME
 from embedded.postgres import Postgres
 from embedded.processes import Child, spawn
 from embedded.valkey import Valkey
 from services.foundation.database import make_engine
 from services.foundation.fleet import FleetModel, load_fleet
+from tests.committees import Committee
 from tests.parts import Parts
 from workers.runtime.launch import LaunchedRuntime, launch
 
@@ -198,7 +199,7 @@ def sglang_python() -> Path:
 def smollm2(server_folder: Path) -> FleetModel:
     """The embedded fleet's entry for SmolLM2-135M-Instruct on a real SGLang; what it needs is installed."""
     file = server_folder / "fleet.toml"
-    file.write_text(real_fleet(), encoding="utf-8")
+    file.write_text(JUDGING.real(), encoding="utf-8")
     return load_fleet(file).models[MODEL]
 
 
@@ -234,12 +235,18 @@ def smollm2_server(
 
 @pytest.fixture
 def parts(
-    processes: Processes,
     engine: Engine,
     database_url: str,
     redis_url: str,
     tmp_path: Path,
     free_port: Callable[[], int],
+    processes: Processes,  # the last to be made, so the first to go: they end with their database still there
 ) -> Parts:
     """The service's parts as processes; the test starts those that it needs."""
     return Parts(processes, engine, database_url, redis_url, tmp_path, free_port())
+
+
+@pytest.fixture
+def committee(parts: Parts, free_port: Callable[[], int]) -> Committee:
+    """A fleet that reappraises, whose parts are not started yet."""
+    return Committee(parts, free_port)

@@ -54,9 +54,13 @@ def queue_job(
     fleet: Fleet = FLEET,
     **request: Any,
 ) -> UUID:
-    """Submit a job as the API does; `request` adds to its body or replaces parts of it."""
+    """Submit a job as the API does; `request` adds to its body or replaces parts of it.
+
+    A kind that it names is not that of a judgement: its judges are not named either.
+    """
     listed = comparisons(items) if isinstance(items, int) else items
-    body = {"kind": "judgement", "judges": [MODEL], "items": listed, **request}
+    least = {} if "kind" in request else {"kind": "judgement", "judges": [MODEL]}
+    body = {**least, "items": listed, **request}
     return queue_body(engine, tenant_id, json.dumps(body).encode(), fleet)
 
 

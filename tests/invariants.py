@@ -27,18 +27,47 @@ OPINIONS = text(
 UNACCOUNTED = text(  # verdicts that do not tell of every judge, by an opinion or as missing
     """
     SELECT count(*) AS verdicts FROM verdict JOIN job ON job.id = verdict.job_id
-    WHERE verdict.job_id = :job_id AND cardinality(job.judges) - coalesce(cardinality(verdict.missing), 0) <> (
+    LEFT JOIN assessment ON assessment.job_id = verdict.job_id AND assessment.seq = verdict.seq
+    WHERE verdict.job_id = :job_id AND (job.kind = 'judgement' OR assessment.selected IS NOT NULL)
+      AND cardinality(job.judges) - coalesce(cardinality(verdict.missing), 0) <> (
         SELECT count(*) FROM opinion WHERE opinion.job_id = verdict.job_id AND opinion.seq = verdict.seq
     )
     """
 )
-UNHEARD = text(  # items that a finished chunk left without its judge's opinion
+UNHEARD = text(  # items that a finished chunk left without what its stage makes of them
     """
     SELECT count(*) AS items FROM chunk
     JOIN item ON item.job_id = chunk.job_id AND item.seq >= chunk.first_seq AND item.seq < chunk.end_seq
-    WHERE chunk.job_id = :job_id AND chunk.stage = 'hear' AND chunk.state = 'finished' AND NOT EXISTS (
-        SELECT 1 FROM opinion
-        WHERE opinion.job_id = item.job_id AND opinion.seq = item.seq AND opinion.judge = chunk.model
+    LEFT JOIN assessment ON assessment.job_id = item.job_id AND assessment.seq = item.seq
+    WHERE chunk.job_id = :job_id AND chunk.state = 'finished' AND CASE
+        WHEN chunk.stage = 'hear' OR chunk.stage = 'compare' AND assessment.selected IS NOT NULL THEN NOT EXISTS (
+            SELECT 1 FROM opinion
+            WHERE opinion.job_id = item.job_id AND opinion.seq = item.seq AND opinion.judge = chunk.model
+        )
+        WHEN chunk.stage = 'reappraise' THEN NOT EXISTS (
+            SELECT 1 FROM reappraisal WHERE reappraisal.job_id = item.job_id AND reappraisal.seq = item.seq
+        )
+        WHEN chunk.stage = 'score' THEN NOT EXISTS (
+            SELECT 1 FROM score
+            WHERE score.job_id = item.job_id AND score.seq = item.seq AND score.model = chunk.model
+        )
+        WHEN chunk.stage = 'choose' THEN assessment.seq IS NULL
+        ELSE false
+    END
+    """
+)
+MIXED = text(  # scores whose calls are not all from the one epoch that their row names
+    """
+    SELECT count(*) AS calls FROM trace JOIN score
+    ON score.job_id = trace.job_id AND score.seq = trace.seq AND score.model = trace.judge
+    WHERE trace.job_id = :job_id AND trace.stage = 'score' AND trace.epoch_id <> score.epoch_id
+    """
+)
+REWRITTEN = text(  # texts without the one call that wrote them, or calls without their text
+    """
+    SELECT count(*) AS items FROM reappraisal WHERE job_id = :job_id AND json_array_length(texts::json) <> (
+        SELECT count(*) FROM trace
+        WHERE trace.job_id = reappraisal.job_id AND trace.seq = reappraisal.seq AND trace.stage = 'reappraise'
     )
     """
 )
@@ -63,8 +92,8 @@ USAGE = text(
 )
 
 
-def check_ended_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
-    """Assert every invariant of one ended job. Returns its row."""
+def check_ended_job(engine: Engine, job_id: UUID, *, calls: bool = True) -> dict[str, Any]:
+    """Assert every invariant of one ended job. Returns its row. Without `calls` nothing is said of its traces."""
     with transaction(engine) as connection:
 
         def one(statement: Any) -> dict[str, Any]:
@@ -76,6 +105,7 @@ def check_ended_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
             text("SELECT type, sequence FROM event WHERE job_id = :job_id ORDER BY sequence"), {"job_id": job_id}
         ).all()
         chunks, opinions, unheard, unaccounted = one(CHUNKS), one(OPINIONS), one(UNHEARD), one(UNACCOUNTED)
+        mixed, rewritten = one(MIXED), one(REWRITTEN)
     status = JobStatus(job["status"])
     assert status in ENDED
     assert job["ended_at"] is not None
@@ -84,7 +114,10 @@ def check_ended_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
     assert chunks["items"] == job["total"]
     assert job["total"] == job["succeeded"] + job["failed"] + job["cancelled"] + job["expired"]
     assert (job["succeeded"], job["failed"]) == (counted["succeeded"], counted["failed"])
-    assert counted["verdicts"] == counted["items"] <= opinions["items"]
+    assert counted["verdicts"] == counted["items"]
+    assert counted["items"] <= opinions["items"] or job["kind"] != "judgement"
+    assert mixed["calls"] == 0
+    assert rewritten["items"] == 0 or not calls
     assert opinions["given"] == opinions["distinct_ones"]
     assert opinions["by_strangers"] == unheard["items"] == 0
     assert unaccounted["verdicts"] == 0

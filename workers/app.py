@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -28,7 +29,7 @@ from services.foundation.errors import Misconfigured
 from services.foundation.fleet import FleetModel, load_fleet
 from services.foundation.identifiers import new_id
 from services.foundation.settings import Settings
-from services.jobs.lease import Epoch, close_epoch, enrol, open_epoch, retire
+from services.jobs.lease import Epoch, close_epochs, enrol, open_epoch, retire
 from services.judging.judge import Judge
 from services.judging.runtime import Call, CallRefused, RuntimeFault, RuntimeUnavailable
 from workers.gpu import EXPRESS_SLOTS, GpuWorker
@@ -61,9 +62,9 @@ class PinnedRuntime:
         """See WatchedRuntime."""
         return self._launched is None or self._launched.alive
 
-    def ready(self) -> bool:
+    def info(self) -> RuntimeInfo:
         """See WatchedRuntime."""
-        return self._loop.run(self._client.ready())
+        return self._loop.run(self._client.info())
 
 
 def run_worker(settings: Settings, name: str) -> int:
@@ -84,14 +85,14 @@ def run_worker(settings: Settings, name: str) -> int:
     slots = settings.chunk_slots + EXPRESS_SLOTS
     enrol(engine, worker_id, name, socket.gethostname(), os.getpid(), slots, settings.lease + settings.runtime_start)
     try:
-        with started(model, settings) as launched, LoopThread() as loop:
+        with started(model, settings, classifies=judge.classifies) as launched, LoopThread() as loop:
             url = launched.url if launched else model.url
             assert url is not None
             session = loop.run(_session())
             client = SGLangRuntime(session, url)
             info = loop.run(_introduced(client, model, settings.runtime_start))
             loop.run(_answered(client, judge.first_call(f"first-{worker_id}")))
-            epoch_id = _record_epoch(engine, worker_id, model, launched, info, template_hash(tokenizer))
+            record = partial(_record_epoch, engine, worker_id, model, launched, template_hash(tokenizer))
             running = info.max_running_requests
             gate = Gate(running + min(math.ceil(running * BACKLOG), LONGEST_BACKLOG))
             switchboard = Switchboard(client, gate, loop.loop)
@@ -99,20 +100,20 @@ def run_worker(settings: Settings, name: str) -> int:
                 settings,
                 engine,
                 worker_id,
-                epoch_id,
                 judge.within(info.context_length),
                 switchboard,
                 PinnedRuntime(client, loop, launched),
+                record,
                 stop=_stop_consuming,
             )
-            log.info("worker_ready", worker=str(worker_id), epoch=str(epoch_id), runtime=info.version)
+            log.info("worker_ready", worker=str(worker_id), runtime=info.version)
             try:
                 consume(settings, name, worker, slots)
             finally:
                 worker.close()
                 loop.run(client.aclose())
                 loop.run(session.close())
-                close_epoch(engine, epoch_id)
+                close_epochs(engine, worker_id)
     except (LaunchFailed, RuntimeUnavailable, CallRefused):
         log.exception("runtime_failed_to_start")
         return 1
@@ -145,7 +146,7 @@ def consume(settings: Settings, model: str, worker: GpuWorker, slots: int) -> No
 
 
 @contextmanager
-def started(model: FleetModel, settings: Settings) -> Iterator[LaunchedRuntime | None]:
+def started(model: FleetModel, settings: Settings, *, classifies: bool) -> Iterator[LaunchedRuntime | None]:
     """The runtime of a model, launched for the length of the block; None where the fleet names one to attach to."""
     if model.url is not None:
         yield None
@@ -154,7 +155,7 @@ def started(model: FleetModel, settings: Settings) -> Iterator[LaunchedRuntime |
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log_file = Path(settings.runtime_logs) / f"{model.name}.log"
-    launched = launch(model, port=port, log=log_file.absolute(), start_s=settings.runtime_start)
+    launched = launch(model, port=port, log=log_file.absolute(), classifies=classifies, start_s=settings.runtime_start)
     try:
         yield launched
     finally:
@@ -186,7 +187,7 @@ async def _introduced(client: SGLangRuntime, model: FleetModel, seconds: float) 
 async def _answered(client: SGLangRuntime, call: Call) -> None:
     """Wait until the runtime has answered a first call. Raises RuntimeUnavailable, CallRefused."""
     try:
-        await asyncio.wait_for(client.generate(call), FIRST_ANSWER)
+        await asyncio.wait_for(client.complete(call), FIRST_ANSWER)
     except TimeoutError as error:
         message = f"no answer to a first call of one token within {FIRST_ANSWER:g} s"
         raise RuntimeUnavailable(RuntimeFault.TIMED_OUT, message) from error
@@ -202,8 +203,8 @@ def _record_epoch(
     worker_id: UUID,
     model: FleetModel,
     launched: LaunchedRuntime | None,
-    info: RuntimeInfo,
     template: str | None,
+    info: RuntimeInfo,
 ) -> UUID:
     epoch_id = new_id()
     open_epoch(

@@ -21,8 +21,11 @@ from services.foundation.settings import Settings
 from services.jobs.claim import Claim, ClaimKey, claim
 from services.jobs.execute import Session, hear_chunk
 from services.jobs.lease import disown, held_claims, renew
+from services.jobs.measure import Anchors
 from services.judging.judge import Judge
+from services.judging.runtime import RuntimeUnavailable
 from services.vocabulary import Priority, WorkerState
+from workers.runtime.client import RuntimeInfo
 from workers.switchboard import Switchboard
 
 log = structlog.get_logger(__name__)
@@ -38,9 +41,18 @@ class WatchedRuntime(Protocol):
         """False once a launched server's process has ended: it will not come back by itself."""
         ...
 
-    def ready(self) -> bool:
-        """Whether it says that it can answer."""
+    def info(self) -> RuntimeInfo:
+        """What it says of itself now. Raises RuntimeUnavailable."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One start of the runtime: its row, the name that the server gives it, and the anchors measured in it."""
+
+    id: UUID
+    start: str
+    anchors: Anchors
 
 
 @dataclass(slots=True)
@@ -59,19 +71,21 @@ class GpuWorker:
         settings: Settings,
         engine: Engine,
         worker_id: UUID,
-        epoch_id: UUID,
         judge: Judge,
         switchboard: Switchboard,
         runtime: WatchedRuntime,
+        record_epoch: Callable[[RuntimeInfo], UUID],
         stop: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._worker_id = worker_id
-        self._epoch_id = epoch_id
         self._judge = judge
         self._switchboard = switchboard
         self._runtime = runtime
+        self._record_epoch = record_epoch
+        self._epoch: Epoch | None = None
+        self._looking = threading.Lock()
         self._stop = stop
         self.failed = False  # whether this worker had to stop by itself
         self._slots: dict[ClaimKey, Slot] = {}
@@ -91,6 +105,7 @@ class GpuWorker:
 
     def start(self) -> None:
         """Exchange the long lease of the start for an ordinary one, and begin the heartbeat."""
+        self._look_at_start()
         self._renew(1.0)
         self._pulse.start()
 
@@ -111,7 +126,12 @@ class GpuWorker:
             return
         while not (self._draining.is_set() or self._lost.is_set()):
             try:
+                if self._judge.classifies:  # whose scores are all of one start, so that it must be known
+                    self._look_at_start()
                 slot = self._take()
+            except RuntimeUnavailable as away:
+                self._lose(away)
+                return
             except PASSING as error:  # nothing was taken, or its lease tells; the next bell tries again
                 log.warning("database_away", error=type(error.orig).__name__)
                 return
@@ -136,7 +156,8 @@ class GpuWorker:
             return slot
 
     def _hear(self, slot: Slot) -> None:
-        held = slot.held
+        held, epoch = slot.held, self._epoch
+        assert epoch is not None
         with structlog.contextvars.bound_contextvars(
             job=shown("job", held.job_id), chunk=f"{held.stage}/{held.ordinal}.{held.part}", fence=held.fence
         ):
@@ -144,7 +165,8 @@ class GpuWorker:
                 engine=self._engine,
                 held=held,
                 judge=self._judge,
-                epoch_id=self._epoch_id,
+                epoch_id=epoch.id,
+                anchors=epoch.anchors,
                 carrier=self._switchboard,
                 interrupted=lambda: slot.interrupted,
                 public_url=self._settings.public_url,
@@ -156,8 +178,23 @@ class GpuWorker:
                 log.warning("chunk_fenced", reason=error.message)
                 return
             if runtime_away is not None:
-                log.warning("runtime_away", reason=str(runtime_away))
-                self._lost.set()
+                self._lose(runtime_away)
+
+    def _lose(self, away: RuntimeUnavailable) -> None:
+        log.warning("runtime_away", reason=str(away))
+        self._lost.set()
+
+    def _look_at_start(self) -> None:
+        """Whether the runtime is still the one that was started; another start is another epoch.
+
+        Raises RuntimeUnavailable.
+        """
+        info = self._runtime.info()
+        with self._looking:
+            if self._epoch is None or self._epoch.start != info.start:
+                epoch_id = self._record_epoch(info)
+                self._epoch = Epoch(epoch_id, info.start, Anchors(self._engine, epoch_id))
+                log.info("epoch_opened", epoch=str(epoch_id), runtime=info.version)
 
     def _beat(self) -> None:
         """Look for cancels and deadlines each second, renew the lease each heartbeat, watch the runtime."""
@@ -181,9 +218,17 @@ class GpuWorker:
                 log.error("runtime_ended")
                 self._fail()
                 return
-            if self._lost.is_set() and self._runtime.ready():
+            if self._lost.is_set() and self._back():
                 log.info("runtime_back")
                 self._lost.clear()
+
+    def _back(self) -> bool:
+        """Whether the runtime answers again; it may have been started anew."""
+        try:
+            self._look_at_start()
+        except RuntimeUnavailable:
+            return False
+        return True
 
     def _look(self) -> None:
         with self._lock:  # no claim is under way: what is held and has no slot, nobody hears

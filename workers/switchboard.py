@@ -61,13 +61,13 @@ class Switchboard:
             sent_at, start = datetime.now(UTC), time.monotonic()
             came: Completion | Exception
             try:
-                came = await self._generate(call)
+                came = await self._complete(call)
             except Exception as error:  # noqa: BLE001 - whatever it is, the chunk's thread waits for it
                 came = error
         answers.put(Answer(call.rid, came, sent_at, time.monotonic() - start))
 
-    async def _generate(self, call: Call) -> Completion:
-        came = await self._runtime.generate(call)
+    async def _complete(self, call: Call) -> Completion:
+        came = await self._runtime.complete(call)
         if came.finish_reason is FinishReason.ABORT:  # not by us: what we abort gives no answer
             raise RuntimeUnavailable(RuntimeFault.FAILED, "the runtime aborted the call by itself")
         self.completion_tokens += came.completion_tokens or 0

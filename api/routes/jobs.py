@@ -34,7 +34,11 @@ FORM_SHAPE = {
     "required": ["job", "items"],
     "properties": {
         "job": openapi.schema(JobRequest),
-        "items": {"type": "string", "description": "NDJSON: one Comparison a line; Content-Encoding: gzip is allowed"},
+        "items": {
+            "type": "string",
+            "description": "NDJSON: one Comparison, Scenario or Response a line, by the job's kind; Content-Encoding: "
+            "gzip is allowed",
+        },
     },
 }
 
@@ -58,6 +62,10 @@ FORM_SHAPE = {
 )
 def submit_job(query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
     """Submit a job.
+
+    A judgement has judges compare candidates, a reappraisal has a model write short cognitive reappraisals and a
+    committee choose among them, a scoring job has a committee score texts. Reappraisals are a research artefact; this
+    is not a clinical or mental-health tool and must not be used as one.
 
     With its items in the body (up to 10,000), or as a multipart upload of `job` and `items` (up to 1,000,000 lines).
     All items are accepted or none: a refusal lists what is wrong, the first 100 places.
@@ -102,7 +110,7 @@ def _submit_form() -> Submitted:
     stream = cast(BinaryIO, request.stream)
     with received(stream, boundary, largest, at_hand.settings.spool_dir) as upload:
         submission = read_job(upload.job, at_hand.fleet)
-        items = Upload(upload.items, ItemReader(submission.candidates))
+        items = Upload(upload.items, ItemReader(submission.terms.shape))
         return submit(at_hand.engine, tenant_id(), submission, items)
 
 

@@ -10,7 +10,7 @@ from api.auth import authenticate
 from api.routes.parameters import NoQuery
 from api.session import parts, session
 from services.contract.models import ModelList
-from services.jobs.roster import roster
+from services.jobs.roster import committees, roster
 
 blueprint = APIBlueprint(
     "models", __name__, url_prefix="/v1", abp_security=openapi.SECURED, abp_tags=[{"name": "models"}]
@@ -24,7 +24,8 @@ blueprint.before_request(authenticate)
     responses=openapi.answers(HTTPStatus.OK, "Every model of the fleet", {"application/json": ModelList}),
 )
 def list_models(query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
-    """List the models that can judge: protocol, health, what they do and what waits for them."""
+    """List the models and committees: protocol, task, health, what they do and what waits for them."""
+    fleet = parts().fleet
     with session() as connection:
-        models = ModelList(data=roster(connection, parts().fleet))
+        models = ModelList(data=roster(connection, fleet), committees=committees(fleet))
     return Response(models.model_dump_json(), mimetype="application/json")

@@ -33,7 +33,7 @@ blueprint.before_request(authenticate)
     ),
 )
 def get_report(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
-    """Read a job's report: win rates, agreement with labels, position bias, failures, usage."""
+    """Read a job's report, by its kind: win rates or scores, agreement, position bias, failures, usage."""
     found = report(parts().engine, tenant_id(), path.id)
     if wants(request, JSON, MARKDOWN) == MARKDOWN:
         return Response(markdown(found), mimetype=MARKDOWN)

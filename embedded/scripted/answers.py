@@ -38,7 +38,7 @@ class Answer:
     """A finished completion: `ids` include the end token when `finish` is a stop at it, `text` leaves it out.
 
     `logprobs` are those of the choices it was bound to, or of the two verdicts, first slot first; `tokens` the choices'
-    ids where each is one token, else empty.
+    ids where each is one token, else empty. A classifier writes nothing and answers with `numbers`.
     """
 
     ids: Sequence[int]
@@ -46,6 +46,7 @@ class Answer:
     finish: Mapping[str, object]
     logprobs: Sequence[float] = ()
     tokens: Sequence[int] = ()
+    numbers: Sequence[float] = ()
 
 
 class Dice:

@@ -6,21 +6,25 @@ Guarantee: SIGINT and SIGTERM end it at once with status 0; a wrong argument end
 import argparse
 import asyncio
 import math
+import random
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from embedded.scripted.answers import Answerer
+from embedded.scripted.classify import Classifier
 from embedded.scripted.engine import Engine
 from embedded.scripted.generate import Reader
 from embedded.scripted.prefix import PrefixCache
+from embedded.scripted.request import Prompts
 from embedded.scripted.script import Fault, Order, Script
 from embedded.scripted.server import ScriptedServer
 from embedded.scripted.shapes import Identity
 from embedded.scripted.vocabulary import Unusable, Vocabulary
 
 Service = Callable[[float], float]
+WIDEST_HEAD_BIAS = 0.125  # torch draws the bias of a linear layer from within 1 / sqrt(inputs), here 64
 
 
 def service_time(text: str) -> Service:
@@ -57,9 +61,19 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--context-length", type=int, help="by default what config.json says, else 32768")
     parser.add_argument("--max-total-tokens", type=int, default=1 << 20, help="tokens in the prefix cache")
     parser.add_argument("--first-slot-bias", type=float, default=0.0, help="added to the first label's logit")
+    parser.add_argument("--is-embedding", action="store_true", help="serve a classifier with one score")
+    parser.add_argument("--head-bias", type=float, help="added to its scores; by default drawn anew at each start")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fault", type=fault, help=f"in force from the start: {', '.join(Fault)}")
     return parser.parse_args(argv)
+
+
+def _head_bias(given: argparse.Namespace) -> float | None:
+    """The bias of a classifier's head; None for a server that is none."""
+    if not given.is_embedding:
+        return None
+    drawn = random.uniform(-WIDEST_HEAD_BIAS, WIDEST_HEAD_BIAS)  # noqa: S311 - guards nothing
+    return drawn if given.head_bias is None else float(given.head_bias)
 
 
 async def _serve(server: ScriptedServer) -> None:
@@ -94,11 +108,14 @@ def main(argv: list[str]) -> int:
         max_running=given.slots,
         max_queued=given.max_queued_requests,
         max_total_tokens=given.max_total_tokens,
-        seed=given.seed,
+        start=random.randrange(1 << 30),  # noqa: S311 - guards nothing
+        is_embedding=given.is_embedding,
     )
     engine = Engine(given.slots, given.max_queued_requests, PrefixCache(given.max_total_tokens))
     answerer = Answerer(vocabulary, given.seed, given.first_slot_bias)
-    reader = Reader(answerer, script, identity.context_length, given.service_time)
+    prompts = Prompts(vocabulary, identity.context_length)
+    classifier = Classifier(prompts, script, given.service_time, given.seed, _head_bias(given))
+    reader = Reader(answerer, classifier, prompts, script, given.service_time)
     try:
         asyncio.run(_serve(ScriptedServer(identity, engine, reader)))
     except OSError as error:

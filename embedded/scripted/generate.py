@@ -5,19 +5,17 @@ Guarantee: what SGLang 0.5.23 refuses is refused with the same status and words;
 """
 
 import math
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from embedded.scripted.answers import SERVICE, Answer, Answerer, Dice, UnreadableRegex, literals
+from embedded.scripted.classify import Classifier
 from embedded.scripted.engine import Flight
-from embedded.scripted.prefix import WIDTH, packed, unpacked
+from embedded.scripted.prefix import WIDTH
+from embedded.scripted.request import Fatal, Prompts, Refusal, Request, fields_of, rid_of
 from embedded.scripted.script import Order, Script
-from embedded.scripted.shapes import RESERVED, SAMPLING_FIELDS, error, flat_error, type_json
+from embedded.scripted.shapes import RESERVED, SAMPLING_FIELDS, error, type_json
 
+NO_PROMPT = "Either text, input_ids or input_embeds should be provided."
 DEFAULT_MAX_NEW_TOKENS = 128
 CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag")
 DECISIVE_BIAS = 50.0  # from here on, other tokens have no chance
@@ -26,52 +24,32 @@ FREE_MASS = 0.5  # the share of the ids asked about in a token that was not boun
 IMPOSSIBLE = -3.4028234663852886e38  # what SGLang says of a token that a constraint forbids
 
 
-class Refusal(Exception):
-    """An answer other than 200."""
-
-    def __init__(self, status: int, body: type_json) -> None:
-        super().__init__(body)
-        self.status = status
-        self.body = body
-
-
-class OutOfVocabulary(Exception):
-    """An id that would make a real server's scheduler fail."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A checked request."""
-
-    rid: str
-    prompt: bytes  # packed: the log keeps thousands of these
-    sampling: Mapping[str, Any]
-    limit: int
-    stream: bool
-    return_logprob: bool
-    top: int
-    asked: Sequence[int]
-    texts_in_logprobs: bool
-
-
 class Reader:
-    """Checks requests for one model and writes the answers' log-probabilities."""
+    """Checks requests for one model and writes the answers' log-probabilities.
+
+    On a classifier it does as SGLang does: one token is answered with the score, a second one ends the server.
+    """
 
     def __init__(
-        self, answerer: Answerer, script: Script, context_length: int, service: Callable[[float], float]
+        self,
+        answerer: Answerer,
+        classifier: Classifier,
+        prompts: Prompts,
+        script: Script,
+        service: Callable[[float], float],
     ) -> None:
         self.answerer = answerer
+        self.classifier = classifier
+        self.prompts = prompts
         self.vocabulary = answerer.vocabulary
         self.script = script
-        self.context_length = context_length
         self.service = service
 
     def check(self, body: object) -> Request:
-        """Raises Refusal, OutOfVocabulary."""
-        if not isinstance(body, Mapping):
-            raise Refusal(400, flat_error("1 validation error: the body is not an object", "Bad Request", 400))
-        ids = self._ids(body)
-        sampling = body.get("sampling_params") or {}
+        """Raises Refusal, Fatal."""
+        given = fields_of(body)
+        ids = self.prompts.ids(given, NO_PROMPT)
+        sampling = given.get("sampling_params") or {}
         for name in sampling:
             if name not in SAMPLING_FIELDS:
                 expected = ", ".join(f"`{field}`" for field in SAMPLING_FIELDS)
@@ -86,30 +64,27 @@ class Reader:
             raise Refusal(400, error(f"temperature must be a non-negative finite number, got {temperature}."))
         if sum(sampling.get(name) is not None for name in CONSTRAINTS) > 1:
             raise Refusal(400, error("Only one of json_schema, regex, ebnf, or structural_tag can be set."))
-        self._check_length(len(ids), limit)
-        try:
-            prompt = packed(ids)
-        except TypeError as fault:
-            raise Refusal(400, flat_error(f"1 validation error: input_ids: {fault}", "Bad Request", 400)) from fault
-        except OverflowError as fault:  # a negative id
-            raise OutOfVocabulary(fault) from fault
-        if (highest := int(np.frombuffer(prompt, dtype=np.uintc).max())) >= self.vocabulary.size:
-            raise OutOfVocabulary(highest)
+        self._check_length(ids, limit)
+        prompt = self.prompts.packed(ids)
+        if self.classifier.head_bias is not None and limit > 1:
+            raise Fatal("a classifier cannot write a second token")
         return Request(
-            rid=str(body.get("rid") or uuid.uuid4().hex),
+            rid=rid_of(given),
             prompt=prompt,
-            sampling=sampling,
             limit=limit,
-            stream=bool(body.get("stream")),
-            return_logprob=bool(body.get("return_logprob")),
-            top=int(body.get("top_logprobs_num") or 0),
-            asked=body.get("token_ids_logprob") or (),
-            texts_in_logprobs=bool(body.get("return_text_in_logprobs")),
+            sampling=sampling,
+            stream=bool(given.get("stream")),
+            return_logprob=bool(given.get("return_logprob")),
+            top=int(given.get("top_logprobs_num") or 0),
+            asked=given.get("token_ids_logprob") or (),
+            texts_in_logprobs=bool(given.get("return_text_in_logprobs")),
         )
 
     def flight(self, request: Request) -> tuple[Flight, Order | None]:
         """What will be answered, and the rule that said so. Raises Refusal for a constraint that is not scripted."""
-        rule = self.script.rule(self.prompt_text(request)) if self.script.rules else None
+        if self.classifier.head_bias is not None:
+            return self.classifier.flight(request)
+        rule = self.script.rule(self.prompts.text(request.prompt)) if self.script.rules else None
         dice = self.answerer.dice(request.prompt, request.sampling)
         answer = self._answer(request, dice, rule)
         seconds = self.service(dice.normal(SERVICE))
@@ -122,10 +97,6 @@ class Reader:
             prefill_s=0.0,
         )
         return flight, rule
-
-    def prompt_text(self, request: Request) -> str:
-        """The prompt, special tokens included."""
-        return self.vocabulary.decode(unpacked(request.prompt), special=True)
 
     def logprobs(self, request: Request, flight: Flight, ids: Sequence[int]) -> type_json:
         """The log-probability fields of `meta_info` for the ids written so far."""
@@ -150,23 +121,11 @@ class Reader:
             block["output_token_ids_logprobs"] = [row for _ in ids]
         return block
 
-    def _ids(self, body: Mapping[str, object]) -> Sequence[int]:
-        ids, text = body.get("input_ids"), body.get("text")
-        if ids is None and text is None:
-            raise Refusal(400, error("Either text, input_ids or input_embeds should be provided."))
-        if isinstance(text, str):
-            return self.vocabulary.encode(text, special=True)
-        if isinstance(ids, list) and (not ids or isinstance(ids[0], int)):
-            return ids
-        raise Refusal(400, error("batches are not scripted"))
-
-    def _check_length(self, prompt: int, limit: int) -> None:
-        context = self.context_length
+    def _check_length(self, ids: Sequence[int], limit: int) -> None:
+        prompt, context = len(ids), self.prompts.context_length
         if prompt == 0:
             raise Refusal(400, error("input_ids cannot be empty."))
-        if prompt >= context:
-            message = f"The input ({prompt} tokens) is longer than the model's context length ({context} tokens)."
-            raise Refusal(400, error(message))
+        self.prompts.check_length(ids)
         if prompt >= (most := context - RESERVED):
             message = (
                 f"Input length ({prompt} tokens) exceeds the maximum allowed length ({most} tokens). "

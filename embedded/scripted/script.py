@@ -31,13 +31,14 @@ class Unscriptable(ValueError):
 class Order:
     """What to do with a call: any of content, delay and fault. `times` None: for ever.
 
-    `p_first` is the first label's probability. With `drawn` it also draws the verdict of a free answer, anew at each
-    use of the order: the k-th use gets the k-th draw of a sequence that depends on `match`, `p_first` and the server's
-    seed alone.
+    `score` is what a classifier says, before its head's bias. `p_first` is the first label's probability. With `drawn`
+    it also draws the verdict of a free answer, anew at each use of the order: the k-th use gets the k-th draw of a
+    sequence that depends on `match`, `p_first` and the server's seed alone.
     """
 
     match: str = ""
     text: str | None = None
+    score: float | None = None
     finish_reason: str = "stop"
     p_first: float | None = None
     drawn: bool = False

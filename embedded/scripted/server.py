@@ -18,8 +18,10 @@ from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
 from embedded.scripted import shapes
+from embedded.scripted.classify import Classifier
 from embedded.scripted.engine import DuplicateRid, Engine, Flight, QueueFull
-from embedded.scripted.generate import OutOfVocabulary, Reader, Refusal, Request
+from embedded.scripted.generate import Reader
+from embedded.scripted.request import Fatal, Refusal, Request
 from embedded.scripted.script import Fault, Order, Unscriptable
 
 CALLS_KEPT = 4096
@@ -55,7 +57,8 @@ class ScriptedServer:
         info = self._reported(lambda: shapes.server_info(identity))
         model = self._reported(lambda: shapes.model_info(identity))
         self._routes: dict[str, dict[str, Handler]] = {
-            "/generate": {"POST": self._generate},
+            "/generate": {"POST": self._called(reader)},
+            "/classify": {"POST": self._called(reader.classifier)},
             "/abort_request": {"POST": self._abort},
             "/flush_cache": {"POST": self._flush, "GET": self._flush},
             "/ready": {"GET": self._empty},
@@ -105,15 +108,21 @@ class ScriptedServer:
             return response
         return await handler(request)
 
-    async def _generate(self, request: BaseRequest) -> web.StreamResponse:
+    def _called(self, reader: Reader | Classifier) -> Handler:
+        async def answer(request: BaseRequest) -> web.StreamResponse:
+            return await self._call(request, reader)
+
+        return answer
+
+    async def _call(self, request: BaseRequest, reader: Reader | Classifier) -> web.StreamResponse:
         try:
             body = orjson.loads(await request.read())
         except orjson.JSONDecodeError as fault:
             message = f"1 validation error:\n  {{'type': 'json_invalid', 'msg': 'JSON decode error', 'ctx': {fault}}}"
             return _json(shapes.flat_error(message, "Bad Request", 400), 400)
         try:
-            asked = self.reader.check(body)
-            flight, rule = self.reader.flight(asked)
+            asked = reader.check(body)
+            flight, rule = reader.flight(asked)
             self.calls.append((flight, asked))
             order = rule if rule is not None and rule.fault is not None else self.script.struck()
             if order is not None and order.fault is Fault.SLOW_PREFILL:
@@ -123,12 +132,8 @@ class ScriptedServer:
             self.engine.admit(flight)
         except Refusal as refusal:
             return self._refused(refusal, body)
-        except OutOfVocabulary as fault:
-            print(
-                f"scripted runtime: token id {fault} is out of vocabulary: dying as SGLang does",
-                file=sys.stderr,
-                flush=True,
-            )
+        except Fatal as fault:
+            print(f"scripted runtime: {fault}: dying as SGLang does", file=sys.stderr, flush=True)
             os._exit(1)
         except DuplicateRid as duplicate:
             return self._refused(Refusal(400, shapes.error(f"Duplicate request ID detected: {duplicate}")), body)
@@ -143,6 +148,8 @@ class ScriptedServer:
 
     def _refused(self, refusal: Refusal, body: object) -> web.StreamResponse:
         """A refusal; one found after the parsing comes inside the stream that was asked for."""
+        if isinstance(refusal.body, str):
+            return web.Response(text=refusal.body, status=refusal.status)
         inner = refusal.body.get("error")
         if isinstance(inner, dict) and isinstance(body, Mapping) and body.get("stream"):
             detail = {**inner, "type": "invalid_request_error", "code": refusal.status, "retryable": False}
@@ -150,6 +157,8 @@ class ScriptedServer:
         return _json(refusal.body, refusal.status)
 
     def _completion(self, flight: Flight, asked: Request, ended: bool = True) -> shapes.type_json:
+        if flight.answer.numbers:
+            return shapes.classification(flight)
         answer, ids = flight.answer, flight.answer.ids[: flight.written]
         whole = len(ids) == len(answer.ids)
         text = answer.text if whole else self.reader.vocabulary.decode(ids)
@@ -275,7 +284,7 @@ class ScriptedServer:
         ended = flight.finished is not None
         return {
             "rid": flight.rid,
-            "prompt": self.reader.prompt_text(asked),
+            "prompt": self.reader.prompts.text(asked.prompt),
             "sampling_params": asked.sampling,
             "token_ids_logprob": asked.asked,
             "prompt_tokens": flight.prompt_tokens,

@@ -5,13 +5,14 @@ plausible constant.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from embedded.scripted.engine import Counters, Engine, Flight
 
 VERSION = "0.5.23"
+DROPPED: Mapping[str, object] = {"type": "abort", "message": "Abort in waiting queue"}
 RESERVED = 6  # a prompt must be shorter than the context length less these
 
 SAMPLING_FIELDS = (
@@ -61,7 +62,8 @@ class Identity:
     max_running: int
     max_queued: int | None
     max_total_tokens: int
-    seed: int
+    start: int
+    is_embedding: bool
 
 
 def completion(flight: Flight, text: str, ids: Sequence[int], logprobs: type_json, ended: bool) -> type_json:
@@ -69,15 +71,8 @@ def completion(flight: Flight, text: str, ids: Sequence[int], logprobs: type_jso
     now = time.time()
     meta: type_json = {"id": flight.rid, "finish_reason": finish_reason(flight) if ended else None}
     versions = [{"version": "default", "start": 0, "end": len(ids)}]
-    if flight.started is None:  # aborted in the queue: no token counts, no times
-        meta |= {
-            "weight_version": "default",
-            "e2e_latency": now - flight.received,
-            "weight_versions": versions,
-            "completion_tokens": 0,
-            "response_sent_to_client_ts": now,
-        }
-        return {"text": "", "output_ids": [], "meta_info": meta}
+    if flight.started is None:
+        return _dropped(flight)
     cached = flight.cached_tokens
     meta |= {
         "prompt_tokens": flight.prompt_tokens,
@@ -111,12 +106,49 @@ def completion(flight: Flight, text: str, ids: Sequence[int], logprobs: type_jso
     return {"text": text, "output_ids": list(ids), "meta_info": meta}
 
 
+def classification(flight: Flight) -> type_json:
+    """The answer to one `/classify`. One aborted while it runs looks as if it had not started."""
+    if flight.aborted:
+        return _dropped(flight)
+    now = time.time()
+    meta: type_json = {
+        "id": flight.rid,
+        "finish_reason": dict(flight.answer.finish),
+        "prompt_tokens": flight.prompt_tokens,
+        "weight_version": "default",
+        "num_retractions": 0,
+        "queue_time": 0.0,
+        "e2e_latency": now - flight.received,
+        "request_received_ts": flight.received,
+        "first_token_latency": now - flight.received,
+        "api_server_dispatch_finish_ts": flight.received,
+        "request_finished_ts": now,
+        "response_sent_to_client_ts": now,
+    }
+    return {"embedding": list(flight.answer.numbers), "meta_info": meta}
+
+
+def _dropped(flight: Flight) -> type_json:
+    """The answer to a call that was aborted in the queue: no token counts, no times."""
+    now = time.time()
+    meta: type_json = {
+        "id": flight.rid,
+        "finish_reason": dict(DROPPED),
+        "weight_version": "default",
+        "e2e_latency": now - flight.received,
+        "weight_versions": [{"version": "default", "start": 0, "end": 0}],
+        "completion_tokens": 0,
+        "response_sent_to_client_ts": now,
+    }
+    return {"text": "", "output_ids": [], "meta_info": meta}
+
+
 def finish_reason(flight: Flight) -> type_json:
     """Why the flight ended."""
     if not flight.aborted:
         return dict(flight.answer.finish)
     if flight.started is None:
-        return {"type": "abort", "message": "Abort in waiting queue"}
+        return dict(DROPPED)
     return {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
 
 
@@ -145,7 +177,7 @@ def model_info(who: Identity) -> type_json:
         "model_path": who.weights,
         "served_model_name": who.name,
         "tokenizer_path": who.weights,
-        "is_generation": True,
+        "is_generation": not who.is_embedding,
         "preferred_sampling_params": None,
         "weight_version": "default",
         "load_format": "auto",
@@ -196,6 +228,7 @@ def server_info(who: Identity) -> type_json:
         "sampling_backend": "scripted",
         "grammar_backend": "scripted",
         "context_length": who.context_length,
+        "is_embedding": who.is_embedding,
         "mem_fraction_static": 0.0,
         "max_running_requests": who.max_running,
         "max_queued_requests": who.max_queued,
@@ -203,7 +236,7 @@ def server_info(who: Identity) -> type_json:
         "chunked_prefill_size": 4096,
         "max_prefill_tokens": 16384,
         "schedule_policy": "fcfs",
-        "random_seed": who.seed,
+        "random_seed": who.start,  # SGLang draws one at each start
         "tp_size": 1,
         "dp_size": 1,
         "enable_metrics": True,

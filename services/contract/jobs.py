@@ -1,8 +1,9 @@
-"""Jobs on the wire: what is submitted, what is shown, and the options with every default resolved.
+"""Jobs on the wire: what is submitted, and what is shown.
 
 Guarantee: a request that validates asks only for what this version does; an unknown field is refused, never ignored.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -14,54 +15,34 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    StrictBool,
-    StrictInt,
+    RootModel,
     StrictStr,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
 )
 
+from services.contract.items import Comparison, Response, Scenario
+from services.contract.options import (
+    JudgeSettings,
+    Name,
+    Options,
+    PanelSettings,
+    ReappraisalOptions,
+    ReappraisalSettings,
+    Request,
+    RereadOptions,
+    ScoringSettings,
+)
 from services.contract.webhooks import Callback, rfc3339
-from services.vocabulary import Decide, JobKind, JobStatus, Mode, OnConflict, Orders
+from services.vocabulary import JobKind, JobStatus
 
 DEFAULT_DEADLINE = timedelta(days=7)
 LONGEST_DEADLINE = timedelta(days=30)
-MOST_CANDIDATES = 16
 MOST_JUDGES = 8
-LONGEST_PRINCIPLE = 16_384  # code points
 MOST_INLINE_ITEMS = 10_000
 MOST_UPLOADED_ITEMS = 1_000_000
-
-
-def _plain(text: str) -> str:
-    if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("control characters and lone surrogates are not allowed")
-    return text
-
-
-def _prose(text: str) -> str:
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("NUL and lone surrogates are not allowed")
-    return text
-
-
-def _one_fault(what: str) -> WrapValidator:
-    """For a choice of forms: what fits none of them is one fault, not one a form."""
-
-    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise ValueError(f"must be {what}") from None
-
-    return WrapValidator(check)
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    raise ValueError("must be a number")
+NOT_CLINICAL = (
+    "Reappraisals are a research artefact for the study of reward modelling and emotion regulation. This is not a "
+    "clinical or mental-health tool and must not be used as one."
+)
 
 
 def _text(value: Any) -> Any:
@@ -76,171 +57,9 @@ def _unequal(judges: list[str]) -> list[str]:
     return judges
 
 
-def _pairs(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Pairs of different candidates, each pair once."""
-    if any(first == second for first, second in pairs):
-        raise ValueError("a candidate cannot be compared with itself")
-    if len({frozenset(pair) for pair in pairs}) < len(pairs):
-        raise ValueError("a pair stands twice")
-    return pairs
-
-
-Name = Annotated[StrictStr, AfterValidator(_plain), Field(max_length=200)]
-Number = BeforeValidator(_number)  # beside `float` and its bounds: no booleans, no numbers in strings
-Index = Annotated[StrictInt, Field(ge=0, lt=MOST_CANDIDATES)]
-PairList = Annotated[list[tuple[Index, Index]], Field(min_length=1, max_length=120), AfterValidator(_pairs)]
-Pairs = Annotated[
-    Literal["all", "circular"] | PairList,
-    _one_fault('"all", "circular" or different pairs of different candidates, by their indices from 0 on'),
-]
 Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
 Instant = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
-Principle = Annotated[StrictStr, AfterValidator(_prose), Field(min_length=1, max_length=LONGEST_PRINCIPLE)]
 PriorityName = Literal["interactive", "standard", "bulk"]
-MarginName = Literal["blended", "nvidia"]
-Weight = Annotated[float, Field(ge=0, le=1_000), Number]
-PanelDecide = Literal["majority", "mean"]
-
-
-class Request(BaseModel):
-    """The base of what callers send."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Message(Request):
-    """One turn of a context."""
-
-    role: Literal["user", "assistant"]
-    content: str = Field(description="not blank")
-
-
-class Candidate(Request):
-    """One of the texts to compare."""
-
-    content: str = Field(description="may be empty")
-    system: str | None = Field(default=None, description="who wrote it; reports count wins by system")
-
-
-class Comparison(Request):
-    """An item of a judgement: also one line of an upload."""
-
-    custom_id: str = Field(min_length=1, max_length=512, description="unique in the job")
-    context: list[Message] = Field(min_length=1, description="alternates, starts and ends with `user`")
-    candidates: list[Candidate] = Field(min_length=2, max_length=MOST_CANDIDATES)
-    label: Literal["A", "B", "tie"] | int | None = Field(
-        default=None,
-        description="a human's answer, for the report; of more than two candidates the best one's index, or \"tie\"",
-    )
-    cluster: str | None = Field(default=None, description="items of a cluster are not independent of each other")
-    metadata: dict[str, Any] | None = Field(default=None, description="kept and given back as sent")
-
-
-class SamplingOptions(Request):
-    """Overrides of the model's own sampling."""
-
-    temperature: Annotated[float, Field(ge=0, le=2), Number] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1), Number] | None = None
-    top_k: Annotated[StrictInt, Field(ge=-1, le=1_000_000)] | None = Field(default=None, description="-1: off")
-    max_tokens: Annotated[StrictInt, Field(ge=1, le=1_000_000)] | None = None
-
-
-class StopAt(Request):
-    """A sequential test's confidence: 1 less the chance that an item stops for a side that is not preferred."""
-
-    confidence: Annotated[float, Field(gt=0.5, lt=1), Number]
-
-
-EarlyStop = Annotated[
-    Literal["never", "certain"] | StopAt,
-    _one_fault('"never", "certain" or {"confidence": c} with c above 1/2 and below 1'),
-]
-
-
-class PanelOptions(Request):
-    """How several judges' opinions become one verdict."""
-
-    decide: PanelDecide | None = Field(default=None, description="default `majority`; `mean`: the mean of `p_a`")
-    weights: dict[str, Annotated[float, Field(gt=0, le=1_000), Number]] | None = Field(
-        default=None, description="by judge; 1 for those not named"
-    )
-    tie_margin: Annotated[float, Field(ge=0, lt=0.5), Number] | None = Field(default=None, description="default 0")
-
-
-class LengthPolicy(Request):
-    """Shorter is better, by how much: `services/judging/policies.py` has the formulas."""
-
-    reasoning_bonus: Weight = 0.0
-    answer_bonus: Weight = 0.0
-    top_percentile: Annotated[float, Field(ge=0, le=1), Number] = 0.2
-    reasoning_coefficient: Weight = 0.0
-    answer_coefficient: Weight = 0.0
-
-
-class StylePolicy(Request):
-    """Plainer is better, by how much: headings, list items, bold and emoji count against a text."""
-
-    coefficient: Weight = 0.0
-
-
-class ScorePolicies(Request):
-    """What adjusts the scores of more than two candidates: the length, then the style."""
-
-    length: LengthPolicy | None = None
-    style: StylePolicy | None = None
-
-
-class JudgeOptions(Request):
-    """How a judge hears. What is left out, or null, is the model's own default, else the one named here."""
-
-    orders: Orders | None = Field(default=None, description="default `both`")
-    samples: Annotated[StrictInt, Field(ge=1, le=16)] | None = Field(default=None, description="per order; default 1")
-    early_stop: EarlyStop | None = Field(
-        default=None,
-        description="when an item of two candidates needs no more samples: `certain` (default; `never` in a panel that "
-        "decides by the mean), when none could change its winner; a confidence, also when a sequential test finds the "
-        "side that is preferred on the average of both orders. A stopped item keeps its winner, while its `p_a` comes "
-        "out further from 1/2 than all samples would have put it",
-    )
-    mode: Mode | None = Field(default=None, description="default `reason`")
-    decide: Decide | None = Field(
-        default=None, description="default `soft` in direct mode, `scores` for families that give scores, else `vote`"
-    )
-    margin: MarginName | None = Field(
-        default=None, description="how two scores and a ranking become one number; default `blended`"
-    )
-    principle: Principle | None = Field(default=None, description="what to judge by, for judges that take a principle")
-    forced_verdict: StrictBool | None = Field(default=None, description="default true")
-    on_conflict: OnConflict | None = Field(default=None, description="default `tie`")
-    tie_margin: Annotated[float, Field(ge=0), Number] | None = Field(
-        default=None, description="half the width of a tie: in `p_a`, or in score points where scores decide; default 0"
-    )
-    reading: Literal["strict", "seed"] | None = Field(default=None, description="default `strict`")
-    sampling: SamplingOptions | None = None
-
-
-class Options(JudgeOptions):
-    """How a job is heard: by every judge alike, as far as it can."""
-
-    pairs: Pairs | None = Field(default=None, description="which of more than two candidates meet; default `all`")
-    score_policies: ScorePolicies | None = Field(
-        default=None,
-        description="adjust the grades of more than two candidates, or where there are none their scores, and so their "
-        "ranks; for a single judge",
-    )
-    panel: PanelOptions | None = Field(default=None, description="for several judges")
-
-
-class RereadOptions(Request):
-    """What another reading of the same calls may change; what is left out, or null, is as in the job read again."""
-
-    decide: Decide | None = None
-    margin: MarginName | None = None
-    forced_verdict: StrictBool | None = Field(default=None, description="false leaves the forced verdicts out")
-    on_conflict: OnConflict | None = None
-    tie_margin: Annotated[float, Field(ge=0), Number] | None = None
-    reading: Literal["strict", "seed"] | None = None
-    panel: PanelOptions | None = Field(default=None, description="for several judges; weights not named stay, too")
 
 
 class RereadRequest(Request):
@@ -252,23 +71,54 @@ class RereadRequest(Request):
     callback: Callback | None = None
 
 
-class JobRequest(Request):
-    """A job to submit. The items of an upload are a part of their own."""
+class JobFields(Request):
+    """What every job is submitted with."""
 
     kind: JobKind
-    judges: Annotated[list[StrictStr], Field(min_length=1, max_length=MOST_JUDGES), AfterValidator(_unequal)] = Field(
-        description="models of the fleet; several are a panel"
-    )
     name: Name | None = None
     metadata: dict[str, Any] | None = Field(default=None, description="kept and given back as sent; at most 16 KiB")
-    options: Options | None = None
     callback: Callback | None = None
     priority: PriorityName | None = Field(default=None, description="default `standard`")
     deadline: Moment | None = Field(default=None, description="default in 7 days, at most in 30")
 
 
-class InlineJobRequest(JobRequest):
-    """A job to submit together with its items."""
+class Judgement(JobFields):
+    """A job that has judges compare candidates. The items of an upload are a part of their own."""
+
+    kind: Literal[JobKind.JUDGEMENT]
+    judges: Annotated[list[StrictStr], Field(min_length=1, max_length=MOST_JUDGES), AfterValidator(_unequal)] = Field(
+        description="models of the fleet; several are a panel"
+    )
+    options: Options | None = None
+
+
+class Reappraisal(JobFields):
+    __doc__ = f"""A job that has a model write short cognitive reappraisals, and a committee choose among them.
+
+    {NOT_CLINICAL}
+    """
+
+    kind: Literal[JobKind.REAPPRAISAL]
+    model: StrictStr = Field(description="a model of the fleet that writes")
+    options: ReappraisalOptions | None = None
+
+
+class Scoring(JobFields):
+    """A job that has a committee score texts."""
+
+    kind: Literal[JobKind.SCORING]
+    committee: StrictStr = Field(description="a committee of the fleet that normalises by reference")
+
+
+KINDS: Mapping[JobKind, type[Judgement | Reappraisal | Scoring]] = {
+    JobKind.JUDGEMENT: Judgement,
+    JobKind.REAPPRAISAL: Reappraisal,
+    JobKind.SCORING: Scoring,
+}
+
+
+class InlineJudgement(Judgement):
+    """A judgement together with its items."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -300,55 +150,68 @@ class InlineJobRequest(JobRequest):
     items: list[Comparison] = Field(min_length=1, max_length=MOST_INLINE_ITEMS)
 
 
-class Sampling(BaseModel):
-    """Sampling as a job asks for it: null is the protocol's own."""
+class InlineReappraisal(Reappraisal):
+    __doc__ = f"""A reappraisal job together with its items.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    {NOT_CLINICAL}
+    """
 
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    max_tokens: int | None
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "kind": "reappraisal",
+                    "model": "reappraisal-4b",
+                    "items": [
+                        {
+                            "custom_id": "s1",
+                            "scenario": "My flatmates went to the cinema without asking me.",
+                            "baseline": {"content": "They may have thought that you were busy.", "system": "plain"},
+                            "cluster": "flatmates",
+                        }
+                    ],
+                    "options": {"candidates": 4, "committee": "reappraisal", "compare": "llama-3.1-70b"},
+                }
+            ]
+        }
+    )
 
-
-class JudgeSettings(BaseModel):
-    """How one judge hears a job: every option with its default resolved."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    orders: Orders
-    samples: int
-    early_stop: EarlyStop
-    mode: Mode
-    decide: Decide
-    margin: MarginName
-    pairs: Pairs
-    principle: str | None
-    score_policies: ScorePolicies | None
-    forced_verdict: bool
-    on_conflict: OnConflict
-    tie_margin: float
-    reading: Literal["strict", "seed"]
-    sampling: Sampling
+    items: list[Scenario] = Field(min_length=1, max_length=MOST_INLINE_ITEMS)
 
 
-class PanelSettings(BaseModel):
-    """How the judges' opinions become a verdict, every default resolved."""
+class InlineScoring(Scoring):
+    """A scoring job together with its items."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "kind": "scoring",
+                    "committee": "reappraisal",
+                    "items": [
+                        {
+                            "custom_id": "t1",
+                            "context": [{"role": "user", "content": "Name a prime number."}],
+                            "response": "Seven.",
+                            "system": "ours",
+                        }
+                    ],
+                }
+            ]
+        }
+    )
 
-    decide: PanelDecide
-    weights: dict[str, float]
-    tie_margin: float
+    items: list[Response] = Field(min_length=1, max_length=MOST_INLINE_ITEMS)
 
 
-class JobSettings(BaseModel):
-    """The options of a job with every default resolved; what `job.settings` holds. `panel` is null for one judge."""
+class JobRequest(RootModel[Annotated[Judgement | Reappraisal | Scoring, Field(discriminator="kind")]]):
+    """A job to submit. The items of an upload are a part of their own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    judges: dict[str, JudgeSettings]
-    panel: PanelSettings | None
+class InlineJobRequest(
+    RootModel[Annotated[InlineJudgement | InlineReappraisal | InlineScoring, Field(discriminator="kind")]]
+):
+    """A job to submit together with its items."""
 
 
 class Counts(BaseModel):
@@ -388,9 +251,13 @@ class Job(BaseModel):
     status: JobStatus
     name: str | None
     reread_of: str | None = Field(description="the job whose traces this one reads again")
-    judges: list[str]
+    judges: list[str] = Field(description="of a judgement, its judges; of a reappraisal, the judge that compares")
+    model: str | None = Field(description="what writes the reappraisals; null for other kinds")
+    committee: str | None = Field(description="the committee that chooses or scores")
     priority: PriorityName
-    options: dict[str, JudgeSettings] = Field(description="by judge, every default resolved")
+    options: dict[str, JudgeSettings] | ReappraisalSettings | ScoringSettings = Field(
+        description="every default resolved; of a judgement by judge"
+    )
     panel: PanelSettings | None = Field(description="how several judges' opinions become one verdict")
     counts: Counts
     usage: TokenUsage

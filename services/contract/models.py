@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from services.vocabulary import Mode
+from services.vocabulary import Mode, Task
 
 Health = Literal["ready", "starting", "draining", "unhealthy", "offline"]
 
@@ -17,7 +17,8 @@ class ModelStatus(BaseModel):
     weights: str
     revision: str | None
     context_length: int
-    mode: Mode = Field(description="the default mode of its jobs")
+    task: Task | None = Field(description="what it does; null where its protocol is not known here")
+    mode: Mode | None = Field(description="the default mode of a judge's jobs; null for what does not judge")
     health: Health = Field(description="the best state of its live workers; `offline` without one")
     workers: int = Field(description="live workers")
     running_calls: int
@@ -26,9 +27,19 @@ class ModelStatus(BaseModel):
     queue_depth: int = Field(description="items that wait for this model, of all tenants")
 
 
+class CommitteeShown(BaseModel):
+    """One committee of the fleet."""
+
+    name: str
+    members: dict[str, list[str]] = Field(description="the models of each member, several where it is an ensemble")
+    weights: dict[str, float] = Field(description="by member; only their ratios count")
+    normalise: Literal["reference", "group"]
+
+
 class ModelList(BaseModel):
-    """All models of the fleet, by name."""
+    """All models and committees of the fleet, by name."""
 
     data: list[ModelStatus]
+    committees: list[CommitteeShown]
     has_more: bool = False
     next: str | None = None

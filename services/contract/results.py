@@ -5,8 +5,9 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from services.contract.jobs import Comparison, Instant, TokenUsage
-from services.vocabulary import FinishReason, ItemError, ItemStatus, Order, Outcome, Stage, Winner
+from services.contract.items import Item
+from services.contract.jobs import Instant, TokenUsage
+from services.vocabulary import FinishReason, Flag, ItemError, ItemStatus, Order, Outcome, Stage, Winner
 
 
 class ItemVerdict(BaseModel):
@@ -49,6 +50,77 @@ class ItemVerdict(BaseModel):
     opinions: list[dict[str, Any]] = Field(description="one a judge")
 
 
+class MemberScore(BaseModel):
+    """One member's score of a text: `z` is `raw` in standard deviations from the mean of what it is normalised by."""
+
+    raw: float | None
+    z: float | None = Field(description="null where it cannot be told: a member's score is missing, or a group of one")
+
+
+class ModelScore(BaseModel):
+    """One model's raw score of a text, and what its calls came to: null is a score that it did not give."""
+
+    raw: float | None
+    outcome: Outcome
+    valid: int = Field(description="the samples that the score rests on")
+    asked: int = Field(description="the samples that were asked for")
+
+
+class Assessed(BaseModel):
+    """What a committee says of one text; all null where it was not scored."""
+
+    score: float | None = Field(description="mean - 0.5 * std; null when a member gave no score")
+    mean: float | None = Field(description="of the members' z, by their weights")
+    std: float | None = Field(description="of the members' z: how far they disagree")
+    scores: dict[str, MemberScore] | None = Field(description="by member")
+    models: dict[str, ModelScore] | None = Field(description="by model: an ensemble has several")
+    missing: list[str] | None = Field(description="members that gave no score")
+
+
+class Provenance(BaseModel):
+    """Who scored an item's texts."""
+
+    committee: str | None
+    epochs: dict[str, UUID] | None = Field(description="by model: the start of the runtime that scored")
+    anchors: int | None = Field(description="how many anchors every member scored; null where none are used")
+    absent: list[str] | None = Field(description="members whose models had not all scored by the deadline")
+    flags: list[Flag] | None = Field(description="such as `injection_suspected`, of all that was shown and read")
+
+
+class WrittenText(Assessed):
+    """One text that was written for a scenario, whether it passed the gate or not."""
+
+    candidate: int = Field(description="which of the candidates it is, from 0")
+    attempt: int = Field(description="0, or how often this candidate had been written before")
+    text: str
+    outcome: Outcome = Field(description="`accepted`, or why it did not pass the gate")
+    sentences: int | None
+
+
+class TextComparison(BaseModel):
+    """How a chosen text compares with its item's baselines: `A`, and the index 0, is the chosen text."""
+
+    winner: Winner | None = Field(description="with one baseline; `reason` says why there is none")
+    p_a: float | None
+    consistent: bool | None
+    reason: str | None = Field(
+        description="`missing`: the judge gave no opinion in time; `orders_conflict`: it abstains; or its error's code"
+    )
+    opinions: list[dict[str, Any]]
+
+
+class ReappraisalResult(Provenance):
+    """What was written for one scenario, and what was chosen."""
+
+    text: str | None = Field(description="the chosen text")
+    selected: int | None = Field(
+        description="its index in `candidates`: the committee's choice, or without a committee the first accepted text"
+    )
+    eligible: list[int] | None = Field(description="the selection pool, by index: the accepted texts")
+    candidates: list[WrittenText] = Field(description="every text that was written, by candidate and attempt")
+    comparison: TextComparison | None = Field(description="null unless the job compares")
+
+
 class ItemFailure(BaseModel):
     """Why an item failed."""
 
@@ -62,9 +134,23 @@ class Result(BaseModel):
     custom_id: str
     seq: int = Field(description="the item's place in the job, from 0")
     status: ItemStatus
-    verdict: ItemVerdict | None = Field(description="of a succeeded item")
+    verdict: ItemVerdict | None = Field(description="of a succeeded item of a judgement")
     error: ItemFailure | None = Field(description="of a failed item")
     usage: TokenUsage
+    reappraisal: ReappraisalResult | None = Field(
+        default=None, description="of a reappraisal job alone; a failed item's shows what was written"
+    )
+    score: float | None = Field(default=None, description="of a scoring job alone: mean - 0.5 * std of the members' z")
+    mean: float | None = Field(default=None, description="of a scoring job alone: of the members' z")
+    std: float | None = Field(default=None, description="of a scoring job alone: how far the members disagree")
+    scores: dict[str, MemberScore] | None = Field(default=None, description="of a scoring job alone: by member")
+    models: dict[str, ModelScore] | None = Field(default=None, description="of a scoring job alone: by model")
+    missing: list[str] | None = Field(default=None, description="of a scoring job alone: members without a score")
+    committee: str | None = Field(default=None, description="of a scoring job alone")
+    epochs: dict[str, UUID] | None = Field(default=None, description="of a scoring job alone: as in `reappraisal`")
+    anchors: int | None = Field(default=None, description="of a scoring job alone: as in `reappraisal`")
+    absent: list[str] | None = Field(default=None, description="of a scoring job alone: as in `reappraisal`")
+    flags: list[Flag] | None = Field(default=None, description="of a scoring job alone: as in `reappraisal`")
 
 
 class ResultPage(BaseModel):
@@ -92,8 +178,8 @@ class Trace(BaseModel):
     forced: bool = Field(description="one token out of the labels: a verdict, or the probability of a written one")
     outcome: Outcome
     reading: dict[str, Any] = Field(description="what was read, by which rule, and where; `A` is the first slot")
-    prompt: str | None
-    prompt_sha256: str | None
+    prompt: str | None = Field(description="null where only hashes are kept, and where the chat template refused")
+    prompt_sha256: str | None = Field(description="null where the chat template refused")
     completion: str | None
     finish_reason: FinishReason | None
     prompt_tokens: int | None = Field(description="as the runtime counts; of a call never sent, what did not fit")
@@ -108,15 +194,10 @@ class Trace(BaseModel):
     epoch_id: UUID = Field(description="the start of the runtime that answered")
 
 
-class ResultDetail(BaseModel):
+class ResultDetail(Result):
     """One item with all that is known about it, whatever its job's state."""
 
-    custom_id: str
-    seq: int
-    status: ItemStatus | Literal["queued", "running"]
-    verdict: ItemVerdict | None
-    error: ItemFailure | None
-    usage: TokenUsage
-    item: Comparison = Field(description="exactly as sent")
+    status: ItemStatus | Literal["queued", "running"]  # type: ignore[assignment] # of an item that has not ended, too
+    item: Item = Field(description="exactly as sent")
     opinions: list[dict[str, Any]] = Field(description="also those of a failed item")
     traces: list[Trace]

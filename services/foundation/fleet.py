@@ -1,14 +1,15 @@
-"""The fleet: which models are served, how each is asked and how its runtime is started.
+"""The fleet: which models are served, how each is asked and how its runtime is started, and their committees.
 
-Guarantee: a fleet that loads is well-formed. Whether a protocol exists is checked by who uses it.
+Guarantee: a fleet that loads is well-formed, and every member of a committee is one of its models. Whether a protocol
+exists is checked by who uses it.
 """
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from services.foundation.errors import Misconfigured
 
@@ -55,12 +56,62 @@ class FleetModel(BaseModel):
     python: str | None = Field(default=None, description="the interpreter that has SGLang; this one's by default")
 
 
+class Member(BaseModel):
+    """A member of a committee: one model, or an ensemble of several seeds of one architecture."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ModelName
+    models: tuple[ModelName, ...] = Field(min_length=1, max_length=16)
+
+
+def _named(member: object) -> object:
+    """A member that is but a model's name bears that name."""
+    return {"name": member, "models": [member]} if isinstance(member, str) else member
+
+
+class Committee(BaseModel):
+    """Models that score texts together. `weights` by member, 1 for those not named; only their ratios count.
+
+    `anchors` is a file of texts to normalise by where `normalise` is `reference`; None: the shipped ones.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ModelName
+    members: tuple[Annotated[Member, BeforeValidator(_named)], ...] = Field(min_length=1, max_length=8)
+    weights: Mapping[str, Annotated[float, Field(gt=0, le=1_000)]] = Field(default_factory=dict)
+    normalise: Literal["reference", "group"] = "reference"
+    anchors: Path | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [member.name for member in self.members]
+        models = [model for member in self.members for model in member.models]
+        if len(set(names)) < len(names) or len(set(models)) < len(models):
+            raise ValueError("a member or a model stands twice in the committee")
+        if unknown := sorted(set(self.weights) - set(names)):
+            raise ValueError(f"weights are by member, and {', '.join(unknown)} is none")
+        if self.anchors is not None and self.normalise == "group":
+            raise ValueError("group normalises by an item's own candidates: it needs no anchors")
+        return self
+
+
 class Fleet(BaseModel):
-    """All models by name."""
+    """All models and committees by name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     models: Mapping[str, FleetModel]
+    committees: Mapping[str, Committee] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for committee in self.committees.values():
+            for member in committee.members:
+                if missing := [model for model in member.models if model not in self.models]:
+                    raise ValueError(f"the committee {committee.name} has no such model: {', '.join(missing)}")
+        return self
 
 
 def load_fleet(path: Path) -> Fleet:
@@ -72,10 +123,17 @@ def load_fleet(path: Path) -> Fleet:
     except tomllib.TOMLDecodeError as error:
         raise Misconfigured(f"the fleet file {path} is not TOML: {error}") from error
     try:
-        models = {name: {**entry, "name": name} for name, entry in document.pop("models", {}).items()}
-        for entry in models.values():
-            if "chat_template" in entry:  # beside the fleet file, unless it says where
-                entry["chat_template"] = path.parent / str(entry["chat_template"])
-        return Fleet.model_validate({"models": models, **document})
-    except (ValidationError, TypeError) as error:
+        models = _entries(document.pop("models", {}), path.parent, "chat_template")
+        committees = _entries(document.pop("committees", {}), path.parent, "anchors")
+        return Fleet.model_validate({"models": models, "committees": committees, **document})
+    except (ValidationError, TypeError, AttributeError) as error:
         raise Misconfigured(f"the fleet file {path} is wrong: {error}") from error
+
+
+def _entries(table: Mapping[str, Mapping[str, object]], folder: Path, file: str) -> dict[str, dict[str, object]]:
+    """A table of named entries; the `file` that one names is beside the fleet file, unless it says where."""
+    entries = {name: {**entry, "name": name} for name, entry in table.items()}
+    for entry in entries.values():
+        if file in entry:
+            entry[file] = folder / str(entry[file])
+    return entries

@@ -4,13 +4,16 @@ Guarantee: the body is an object without a key twice, or an error says why not: 
 with a pointer for the rest. Items are read as they go by; a faulty one does not stop the others.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from services.contract.jobs import MOST_INLINE_ITEMS
 from services.foundation.errors import Fault, Invalid, Malformed
-from services.jobs.intake import NESTED, Inline, Item, ItemReader
+from services.jobs.intake import Inline, Item, ItemReader
+from services.jobs.items import ANY, NESTED
 from services.jobs.strictjson import JsonError, StrictReader, blank_end, pointer_to
+from services.vocabulary import JobKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +25,17 @@ class Member:
 
 
 def members_of(body: bytes) -> tuple[dict[str, Member], Inline | None]:
-    """The members of the object that `body` is, and its `items` where that is a list."""
+    """The members of the object that `body` is, and its `items` where that is a list, read as those of its `kind`.
+
+    A body of an unknown kind, or of none, is read as a judgement: it is refused anyway.
+    """
     try:
         text = body.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         message = f"not UTF-8: {error.reason} at byte {error.start + 1}"
         raise Malformed("the body is not UTF-8", [Fault("invalid_utf8", "", message)]) from None
     try:
-        return _Walk(text).members()
+        return _walked(text)
     except JsonError as error:
         fault = Fault(error.code, error.pointer, error.message)
         if error.code == "invalid_json":
@@ -39,13 +45,29 @@ def members_of(body: bytes) -> tuple[dict[str, Member], Inline | None]:
         raise Invalid("the body cannot be used", [Fault("invalid_value", "", NESTED)]) from None
 
 
-class _Walk:
-    """Goes through the top of a body by hand, so that every member's own text is known."""
+def _walked(text: str) -> tuple[dict[str, Member], Inline | None]:
+    walk = _Walk(text)
+    members, items = walk.members()
+    if items is None or (kind := _kind(members)) is walk.kind:
+        return members, items
+    return _Walk(text, kind).members()  # the kind stood behind the items
 
-    def __init__(self, text: str) -> None:
+
+def _kind(members: Mapping[str, Member]) -> JobKind:
+    named = members["kind"].value if "kind" in members else None
+    return next((kind for kind in JobKind if kind == named), JobKind.JUDGEMENT)
+
+
+class _Walk:
+    """Goes through the top of a body by hand, so that every member's own text is known.
+
+    `kind` is what its items are read as: the given one, else what the members before them say.
+    """
+
+    def __init__(self, text: str, kind: JobKind | None = None) -> None:
+        self.kind = kind
         self._text = text
         self._json = StrictReader()
-        self._reader = ItemReader()
         self._at = 0
 
     def members(self) -> tuple[dict[str, Member], Inline | None]:
@@ -64,7 +86,8 @@ class _Walk:
                 raise JsonError("invalid_json", "", "a key stands twice in the body")
             self._take(":")
             if key == "items" and self._next() == "[":
-                items = self._items()
+                self.kind = self.kind or _kind(members)
+                items = self._items(ItemReader(ANY[self.kind]))
             else:
                 self._next()
                 members[key] = self._value(pointer_to(key))
@@ -75,7 +98,7 @@ class _Walk:
             raise self._expected("nothing more")
         return members, items
 
-    def _items(self) -> Inline:
+    def _items(self, reader: ItemReader) -> Inline:
         read: list[Item | Fault] = []
         self._at += 1
         more = self._next() != "]"
@@ -89,7 +112,7 @@ class _Walk:
             if infinite:
                 read.append(Fault(infinite.code, pointer_to("items", len(read)) + infinite.pointer, infinite.message))
             else:
-                read.append(self._reader.element(len(read), self._text[start : self._at], value))
+                read.append(reader.element(len(read), self._text[start : self._at], value))
             if more := self._next() == ",":
                 self._at += 1
         self._take("]")

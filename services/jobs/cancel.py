@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, RowMapping, text
 
 from services.foundation.errors import NotFound
-from services.jobs.conclude import end_job_if_done, end_queued_chunks, lock_job
+from services.jobs.end import end_job_if_done, end_queued_chunks, lock_job
 from services.jobs.states import ENDED, step
 from services.vocabulary import ChunkState, JobStatus
 

@@ -1,16 +1,15 @@
 """Claiming: a worker takes the best chunk of its model at the last moment.
 
 Guarantee: a chunk is held by one worker at a time; each claim raises its fence. Only chunks of the worker's own model
-are seen. What an earlier holder flushed is loaded, so that nothing is asked twice.
+are seen.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RowMapping, text
+from sqlalchemy import Engine, text
 
 from services.foundation.database import transaction
 from services.vocabulary import Priority, Stage
@@ -28,7 +27,7 @@ CLAIM = text(
     WHERE chunk.job_id = best.job_id AND chunk.stage = best.stage AND chunk.ordinal = best.ordinal
       AND chunk.part = best.part AND chunk.model = best.model
     RETURNING chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.first_seq, chunk.end_seq,
-              chunk.fence, chunk.flushes, chunk.priority, chunk.settles,
+              chunk.fence, chunk.flushes, chunk.priority, chunk.step, chunk.settles,
               (SELECT day FROM job WHERE id = chunk.job_id) AS day,
               (SELECT settings FROM job WHERE id = chunk.job_id) AS settings
     """
@@ -38,28 +37,6 @@ START = text(
     """
     UPDATE job SET status = 'running', started_at = now(), version = version + 1
     WHERE id = :job_id AND status = 'queued'
-    """
-)
-
-ITEMS = text(
-    """
-    SELECT item.seq, item.custom_id, item.input FROM item
-    WHERE item.job_id = :job_id AND item.seq >= :first_seq AND item.seq < :end_seq
-      AND NOT EXISTS (
-          SELECT 1 FROM opinion
-          WHERE opinion.job_id = item.job_id AND opinion.seq = item.seq AND opinion.judge = :model
-      )
-    ORDER BY item.seq
-    """
-)
-
-HEARD = text(
-    """
-    SELECT seq, call, outcome, completion, finish_reason, prompt_tokens, cached_tokens, completion_tokens,
-           label_logprobs, latency_ms
-    FROM trace
-    WHERE day = :day AND job_id = :job_id AND seq >= :first_seq AND seq < :end_seq AND stage = :stage AND judge = :model
-    ORDER BY seq, call
     """
 )
 
@@ -92,6 +69,7 @@ class Claim:
     priority: Priority
     day: date
     settings: str
+    step: int
     settles: bool
 
     @property
@@ -113,15 +91,8 @@ class Claim:
             "ordinal": self.ordinal,
             "part": self.part,
             "model": self.model,
+            "step": self.step,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Docket:
-    """What a claimed chunk still has to hear: the items without this judge's opinion, and the calls already heard."""
-
-    items: Sequence[RowMapping]
-    heard: Sequence[RowMapping]
 
 
 def claim(engine: Engine, worker_id: UUID, model: str, least: Priority = Priority.BULK) -> Claim | None:
@@ -136,11 +107,3 @@ def claim(engine: Engine, worker_id: UUID, model: str, least: Priority = Priorit
         worker_id=worker_id,
         **{**row, "stage": Stage(row["stage"]), "priority": Priority(row["priority"])},
     )
-
-
-def load(connection: Connection, held: Claim) -> Docket:
-    """The docket of a claimed chunk."""
-    places = {"job_id": held.job_id, "first_seq": held.first_seq, "end_seq": held.end_seq, "model": held.model}
-    items = connection.execute(ITEMS, places).mappings().all()
-    heard = connection.execute(HEARD, {**places, "day": held.day, "stage": held.stage})
-    return Docket(items=items, heard=heard.mappings().all())

@@ -1,152 +1,85 @@
-"""Ending chunks, and ending a job with its last chunk: all in the caller's one transaction.
+"""Concluding what needs no runtime: the opinions of a panel become verdicts, and other kinds come to their results.
 
-Guarantee: counts move by exactly what the ended chunks hold, so that an ended job's sum to its total: an item counts
-with the chunk that settles it. A job ends once, in the transaction that ends its last open chunk, and its event is
-written there too. Lock order everywhere: job first, then chunks.
+Guarantee: what is concluded changes no more once its chunk is queued, so whoever concludes it comes to the same. An
+item on which nothing was said in time gets no verdict: it has expired.
 """
 
-from collections.abc import Mapping
-from typing import Any
-from uuid import UUID
+import json
+from collections import defaultdict
+from itertools import groupby
 
-from sqlalchemy import Connection, RowMapping, text
+from sqlalchemy import Connection, Engine, RowMapping, text
 
-from services.contract.webhooks import job_event_payload
-from services.foundation.identifiers import new_id
-from services.jobs.stages import follow, plan
-from services.jobs.states import EVENTS, final_status, step
-from services.vocabulary import ChunkState, JobKind, JobStatus, Stage
+from services.jobs.choice import RANGE, SCORES, CommitteeScores
+from services.jobs.choose import WRITTEN, what_it_took
+from services.jobs.record import Batch
+from services.jobs.rows import assessment_row, settled_row, verdict_row
+from services.jobs.settle import settle_next
+from services.judging.opinion import Opinion
+from services.judging.panel import PanelRule, join
+from services.vocabulary import JobKind, Stage
 
-LOCK_JOB = text(
-    """
-    SELECT *, deadline <= now() AS overdue, deadline <= now() - interval '5 minutes' AS long_overdue
-    FROM job WHERE id = :job_id FOR UPDATE
-    """
-)
-
-END_CHUNKS = """
-    WITH ended AS (
-        UPDATE chunk SET state = :state, finished_at = now(), finished_version = :version
-        WHERE job_id = :job_id AND {which}
-        RETURNING succeeded, failed, calls, prompt_tokens, cached_tokens, completion_tokens,
-                  CASE WHEN settles THEN end_seq - first_seq - succeeded - failed ELSE 0 END AS given_up
-    ), moved AS (
-        SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed,
-               coalesce(sum(given_up), 0) AS given_up,
-               coalesce(sum(calls), 0) AS calls, coalesce(sum(prompt_tokens), 0) AS prompt_tokens,
-               coalesce(sum(cached_tokens), 0) AS cached_tokens,
-               coalesce(sum(completion_tokens), 0) AS completion_tokens
-        FROM ended
-    )
-    UPDATE job SET
-        version = :version, succeeded = job.succeeded + moved.succeeded, failed = job.failed + moved.failed,
-        cancelled = job.cancelled + CASE WHEN :state = 'cancelled' THEN moved.given_up ELSE 0 END,
-        expired = job.expired + CASE WHEN :state = 'expired' THEN moved.given_up ELSE 0 END,
-        calls = job.calls + moved.calls, prompt_tokens = job.prompt_tokens + moved.prompt_tokens,
-        cached_tokens = job.cached_tokens + moved.cached_tokens,
-        completion_tokens = job.completion_tokens + moved.completion_tokens
-    FROM moved WHERE job.id = :job_id
-    RETURNING job.*
-"""
-
-END_ONE = text(END_CHUNKS.format(which="stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model"))
-END_QUEUED = text(END_CHUNKS.format(which="state IN ('waiting', 'queued')"))
-END_WAITING = text(END_CHUNKS.format(which="state = 'waiting'"))
-END_UNHEARD = text(END_CHUNKS.format(which="state IN ('queued', 'running') AND stage <> 'conclude'"))
-END_OPEN = text(END_CHUNKS.format(which="state IN ('waiting', 'queued', 'running')"))
-
-QUEUE_HEARD = text(
-    """
-    UPDATE chunk SET state = 'queued'
-    WHERE job_id = :job_id AND state = 'waiting' AND EXISTS (
-        SELECT 1 FROM opinion
-        WHERE opinion.job_id = chunk.job_id AND opinion.seq >= chunk.first_seq AND opinion.seq < chunk.end_seq
-    )
+OPINIONS = text(
+    f"""
+    SELECT seq, body FROM opinion WHERE {RANGE}
+    ORDER BY seq, array_position(cast(:judges AS text[]), judge)
     """
 )
-
-ANY_OPEN = text(
-    "SELECT EXISTS (SELECT 1 FROM chunk WHERE job_id = :job_id AND state IN ('waiting', 'queued', 'running'))"
-)
-
-END_JOB = text(
-    "UPDATE job SET status = :status, ended_at = now(), sequence = sequence + 1 WHERE id = :job_id RETURNING *"
-)
-
-ADD_EVENT = text(
-    """
-    INSERT INTO event (id, tenant_id, job_id, type, sequence, payload)
-    VALUES (:id, :tenant_id, :job_id, :type, :sequence, :payload)
-    """
-)
+CHOSEN = text(f"SELECT * FROM assessment WHERE {RANGE} ORDER BY seq")
 
 
-def lock_job(connection: Connection, job_id: UUID) -> RowMapping | None:
-    """The job's row, locked until the transaction ends, and whether it is `overdue`, or `long_overdue`: by so much that
-    nothing of it is waited for any more. None when it is gone.
-    """
-    return connection.execute(LOCK_JOB, {"job_id": job_id}).mappings().first()
+def conclude_next(engine: Engine, public_url: str) -> bool:
+    """Conclude the next chunk whose stages have been worked off, or have no time left. False when there is none."""
+    return settle_next(engine, Stage.CONCLUDE, _concluded, public_url)
 
 
-def end_chunk(
-    connection: Connection, job: RowMapping, key: Mapping[str, Any], state: ChunkState, public_url: str
-) -> RowMapping:
-    """End the one chunk that `key` names; then queue what waits for it, or end the job when nothing else is open.
-
-    The caller holds the locks of job and chunk. Returns the job's row as it is now.
-    """
-    bound = {**key, "job_id": job["id"], "state": state, "version": job["version"] + 1}
-    job = connection.execute(END_ONE, bound).mappings().one()
-    if state is ChunkState.FINISHED and job["status"] != JobStatus.CANCELLING:
-        steps = plan(JobKind(job["kind"]), job["judges"], reread=job["reread_of"] is not None)
-        follow(connection, job["id"], steps, Stage(key["stage"]), key["ordinal"])
-    return end_job_if_done(connection, job, public_url)
+def _concluded(connection: Connection, chunk: RowMapping) -> Batch:
+    match JobKind(chunk["kind"]):
+        case JobKind.JUDGEMENT:
+            return _joined(connection, chunk)
+        case JobKind.REAPPRAISAL:
+            return _compared(connection, chunk)
+        case JobKind.SCORING:
+            return _scored(connection, chunk)
 
 
-def end_queued_chunks(connection: Connection, job: RowMapping, state: ChunkState) -> RowMapping:
-    """End all queued and waiting chunks of a locked job, leaving the running ones to their workers."""
-    return _end_many(connection, job, state, END_QUEUED)
+def _joined(connection: Connection, chunk: RowMapping) -> Batch:
+    """The verdicts of a panel."""
+    rule = PanelRule(**json.loads(chunk["settings"])["panel"])
+    batch = Batch()
+    for seq, rows in groupby(connection.execute(OPINIONS, dict(chunk)), key=lambda row: row.seq):
+        opinions = [Opinion.from_json(row.body) for row in rows]
+        given = {opinion.judge for opinion in opinions}
+        missing = [judge for judge in chunk["judges"] if judge not in given]
+        batch.verdicts.append(verdict_row(chunk["job_id"], seq, join(opinions, rule, missing)))
+    return batch
 
 
-def _end_many(connection: Connection, job: RowMapping, state: ChunkState, statement: Any) -> RowMapping:
-    bound = {"job_id": job["id"], "state": state, "version": job["version"] + 1}
-    return connection.execute(statement, bound).mappings().one()
+def _compared(connection: Connection, chunk: RowMapping) -> Batch:
+    """What was chosen, and how it compares; one that was not compared in time says so."""
+    batch, settings, where = Batch(), json.loads(chunk["settings"]), dict(chunk)
+    written = {row["seq"]: row for row in connection.execute(WRITTEN, where).mappings()}
+    scores: defaultdict[int, list[RowMapping]] = defaultdict(list)
+    for row in connection.execute(SCORES, where).mappings():
+        scores[row["seq"]].append(row)
+    opinions = {row.seq: Opinion.from_json(row.body) for row in connection.execute(OPINIONS, where)}
+    for row in connection.execute(CHOSEN, where).mappings():
+        seq, opinion, error = row["seq"], opinions.get(row["seq"]), row["body"]["error"]
+        if row["body"]["absent"]:
+            continue  # members were not there in time
+        missing = [settings["compare"]] if opinion is None and error is None else []
+        spent = what_it_took([written[seq], *scores[seq]], opinion)
+        batch.verdicts.append(settled_row(chunk["job_id"], seq, spent, error=error, opinion=opinion, missing=missing))
+    return batch
 
 
-def end_job_if_done(connection: Connection, job: RowMapping, public_url: str) -> RowMapping:
-    """End a locked, open job that has no open chunk left. Returns the job's row as it is now."""
-    if connection.scalar(ANY_OPEN, {"job_id": job["id"]}):
-        return job
-    cancelled = job["status"] == JobStatus.CANCELLING
-    onward = JobStatus.CANCELLED if cancelled else final_status(job["succeeded"], job["failed"], job["expired"])
-    status = step(JobStatus(job["status"]), onward)
-    job = connection.execute(END_JOB, {"job_id": job["id"], "status": status}).mappings().one()
-    connection.execute(
-        ADD_EVENT,
-        {
-            "id": new_id(),
-            "tenant_id": job["tenant_id"],
-            "job_id": job["id"],
-            "type": EVENTS[status],
-            "sequence": job["sequence"],
-            "payload": job_event_payload(EVENTS[status], job, public_url),
-        },
-    )
-    return job
-
-
-def expire_job(connection: Connection, job: RowMapping, public_url: str) -> RowMapping:
-    """Give up what is open of a locked job whose deadline has passed; whoever runs a chunk of it is fenced.
-
-    What some judges of a panel have said by now is still concluded before the job ends, unless it is long overdue. A
-    cancelling job ends cancelled. Returns the job's row as it is now.
-    """
-    if job["status"] == JobStatus.CANCELLING:
-        job = _end_many(connection, job, ChunkState.CANCELLED, END_OPEN)
-    elif job["long_overdue"]:
-        job = _end_many(connection, job, ChunkState.EXPIRED, END_OPEN)
-    else:
-        job = _end_many(connection, job, ChunkState.EXPIRED, END_UNHEARD)
-        connection.execute(QUEUE_HEARD, {"job_id": job["id"]})
-        job = _end_many(connection, job, ChunkState.EXPIRED, END_WAITING)
-    return end_job_if_done(connection, job, public_url)
+def _scored(connection: Connection, chunk: RowMapping) -> Batch:
+    """A committee's scores of single texts."""
+    batch = Batch()
+    scores = CommitteeScores.load(connection, dict(chunk), json.loads(chunk["settings"])["committee"])
+    for seq in scores.rows:
+        choice = scores.choice(seq, [0])
+        batch.assessments.append(assessment_row(chunk["job_id"], seq, choice.selected, choice.body()))
+        if not choice.absent:
+            batch.verdicts.append(settled_row(chunk["job_id"], seq, what_it_took(scores.of(seq)), error=choice.error))
+    return batch

@@ -1,85 +1,99 @@
-"""The docket: a claimed chunk's items as hearings, with what was heard before replayed into them.
+"""The docket: a claimed chunk's items as proceedings, with what was heard before replayed into them.
 
-Guarantee: a chunk that is claimed again goes on exactly where its last flush left it.
+Guarantee: a chunk that is claimed again goes on exactly where its last flush left it. How a stage opens its items, and
+what it writes down of each, is its brief: `hear.py`, `reappraise.py`, `score.py`.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
-from sqlalchemy import RowMapping
+from sqlalchemy import Connection, RowMapping, text
 
-from services.jobs.claim import Docket
+from services.jobs.claim import Claim
+from services.jobs.record import Batch
 from services.judging.heard import NO_ANSWER, Heard, unanswered
-from services.judging.hearing import CallKey, Comparison, Hearing, HearingOptions
 from services.judging.judge import Judge
-from services.judging.pairings import Pairs
-from services.judging.policies import POLICIES
-from services.judging.protocol import Message
-from services.judging.runtime import Completion
-from services.vocabulary import Decide, FinishReason, Mode, OnConflict, Orders, Outcome
+from services.judging.proceeding import CallKey, Proceeding
+from services.judging.runtime import Completion, Sampling
+from services.vocabulary import FinishReason, Outcome
+
+HEARD = text(
+    """
+    SELECT seq, call, outcome, completion, finish_reason, prompt_tokens, cached_tokens, completion_tokens,
+           label_logprobs, sent_at, latency_ms
+    FROM trace
+    WHERE day = :day AND job_id = :job_id AND seq >= :first_seq AND seq < :end_seq AND stage = :stage AND judge = :model
+    """
+)
+
+
+P = TypeVar("P", bound=Proceeding)
 
 
 @dataclass(slots=True)
-class Case:
-    """One item being heard. `closed`: its opinion has been formed."""
+class Case(Generic[P]):
+    """One item under way. `closed`: what it came to has been written down.
+
+    `held_back` are traces that are written with what the item came to, and not before.
+    """
 
     seq: int
-    hearing: Hearing
+    proceeding: P
     closed: bool = False
+    held_back: Batch = field(default_factory=Batch)
 
 
-def hearing_options(settings: Mapping[str, Any]) -> HearingOptions:
-    """The part of a judge's resolved settings that concerns hearings."""
-    stop = settings["early_stop"]
-    policies = settings["score_policies"] or {}
-    pairs: Pairs = settings["pairs"]
-    return HearingOptions(
-        orders=Orders(settings["orders"]),
-        samples=settings["samples"],
-        early_stop=stop["confidence"] if isinstance(stop, dict) else stop,
-        margin=settings["margin"],
-        pairs=pairs if isinstance(pairs, str) else tuple((first, second) for first, second in pairs),
-        principle=settings["principle"],
-        policies=tuple(make(**policies[name]) for name, make in POLICIES.items() if policies.get(name)),
-        mode=Mode(settings["mode"]),
-        decide=Decide(settings["decide"]),
-        forced_verdict=settings["forced_verdict"],
-        on_conflict=OnConflict(settings["on_conflict"]),
-        tie_margin=settings["tie_margin"],
-        reading=settings["reading"],
-    )
+class Brief(Protocol):
+    """What one stage makes of a claimed chunk."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether an item's calls are written down all at once, so that a new claim of its chunk asks it anew."""
+        ...
+
+    def sampling(self, settings: Mapping[str, Any], judge: Judge) -> Sampling:
+        """How the model draws, by the job's settings."""
+        ...
+
+    def open(self, connection: Connection, held: Claim, settings: Mapping[str, Any], judge: Judge) -> list[Case[Any]]:
+        """The chunk's open items, in their order, with what was heard of them."""
+        ...
+
+    def close(self, held: Claim, case: Case[Any], epoch_id: UUID, batch: Batch) -> None:
+        """Add what an ended item came to."""
+        ...
 
 
-def open_cases(settings: Mapping[str, Any], judge: Judge, docket: Docket) -> list[Case]:
-    """The chunk's open items as cases, in their order."""
-    options = hearing_options(settings)
-    cases = {}
-    for row in docket.items:
-        item = json.loads(row["input"], parse_int=str)  # in metadata they may be longer than Python reads as numbers
-        hearing = Hearing(judge.name, json.loads(row["custom_id"]), comparison(item), judge.protocol, options)
-        cases[row["seq"]] = Case(row["seq"], hearing)
-    for row in docket.heard:
-        if (case := cases.get(row["seq"])) is not None:
+def places(held: Claim) -> dict[str, Any]:
+    """The bound values that name a claimed chunk's items."""
+    return {"job_id": held.job_id, "first_seq": held.first_seq, "end_seq": held.end_seq, "model": held.model}
+
+
+def heard_before(connection: Connection, held: Claim) -> Sequence[RowMapping]:
+    """The traces that were written of this chunk's items, in this stage and by this model."""
+    return connection.execute(HEARD, {**places(held), "day": held.day, "stage": held.stage}).mappings().all()
+
+
+def replay(cases: Iterable[Case[P]], heard: Iterable[RowMapping]) -> list[Case[P]]:
+    """The cases, each with its stored calls taken in."""
+    by_seq = {case.seq: case for case in cases}
+    for row in sorted(heard, key=lambda row: CallKey.from_number(row["call"]).turn):
+        if (case := by_seq.get(row["seq"])) is not None:
             key = CallKey.from_number(row["call"])
-            if case.hearing.is_open(key):  # else an older version asked it, and this one would not
-                case.hearing.record(key, replayed(case.hearing, key, row))
-    return list(cases.values())
+            if case.proceeding.is_open(key):  # else an older version asked it, and this one would not
+                case.proceeding.record(key, replayed(case.proceeding, key, row))
+    return list(by_seq.values())
 
 
-def comparison(item: Mapping[str, Any]) -> Comparison:
-    """An item's context and its candidates, as given."""
-    context = tuple(Message(turn["role"], turn["content"]) for turn in item["context"])
-    return Comparison(context, tuple(candidate["content"] for candidate in item["candidates"]))
-
-
-def replayed(hearing: Hearing, key: CallKey, row: RowMapping) -> Heard:
-    """A stored call, read by the hearing: `row` is its trace."""
+def replayed(proceeding: Proceeding, key: CallKey, row: RowMapping) -> Heard:
+    """A stored call, read by its proceeding: `row` is its trace."""
     outcome = Outcome(row["outcome"])
     if outcome in NO_ANSWER and row["completion"] is None:
-        return unanswered(outcome)
-    return hearing.read(
+        return unanswered(outcome, sent=row["sent_at"] is not None)
+    return proceeding.read(
         key,
         Completion(
             text=json.loads(row["completion"]),

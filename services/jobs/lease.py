@@ -41,7 +41,7 @@ OPEN_EPOCH = text(
     """
 )
 PIN_EPOCH = text("UPDATE worker SET epoch_id = :id WHERE id = :worker_id")
-CLOSE_EPOCH = text("UPDATE runtime_epoch SET ended_at = now() WHERE id = :id AND ended_at IS NULL")
+CLOSE_EPOCHS = text("UPDATE runtime_epoch SET ended_at = now() WHERE worker_id = :worker_id AND ended_at IS NULL")
 
 HELD = text(
     """
@@ -109,8 +109,9 @@ def retire(engine: Engine, worker_id: UUID) -> None:
 
 
 def open_epoch(engine: Engine, epoch: Epoch) -> None:
-    """Record a runtime's start and pin the worker to it."""
+    """Record a runtime's start, which ends the one before, and pin the worker to it."""
     with transaction(engine) as connection:
+        connection.execute(CLOSE_EPOCHS, {"worker_id": epoch.worker_id})
         connection.execute(
             OPEN_EPOCH,
             {
@@ -129,10 +130,10 @@ def open_epoch(engine: Engine, epoch: Epoch) -> None:
         connection.execute(PIN_EPOCH, {"id": epoch.id, "worker_id": epoch.worker_id})
 
 
-def close_epoch(engine: Engine, epoch_id: UUID) -> None:
-    """Record a runtime's end."""
+def close_epochs(engine: Engine, worker_id: UUID) -> None:
+    """Record the end of a worker's runtime."""
     with transaction(engine) as connection:
-        connection.execute(CLOSE_EPOCH, {"id": epoch_id})
+        connection.execute(CLOSE_EPOCHS, {"worker_id": worker_id})
 
 
 def held_claims(engine: Engine, worker_id: UUID) -> dict[ClaimKey, bool]:

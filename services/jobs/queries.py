@@ -11,7 +11,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, text
 
-from services.contract.jobs import Counts, Job, JobSettings, Progress, TokenUsage
+from services.contract.jobs import Counts, Job, Progress, TokenUsage
+from services.contract.options import JobSettings, ReappraisalSettings, read_settings
 from services.contract.webhooks import Callback
 from services.foundation.errors import NotFound
 from services.foundation.identifiers import shown
@@ -111,7 +112,8 @@ class JobView:
         row = self._row
         per_second, eta = self._pace()
         callback = row["callback"]
-        settings = JobSettings.model_validate_json(row["settings"])
+        settings = read_settings(row["kind"], row["settings"])
+        committee = None if isinstance(settings, JobSettings) else settings.committee
         return Job(
             id=shown("job", row["id"]),
             kind=JobKind(row["kind"]),
@@ -119,9 +121,11 @@ class JobView:
             name=row["name"],
             reread_of=shown("job", row["reread_of"]) if row["reread_of"] else None,
             judges=row["judges"],
+            model=settings.model if isinstance(settings, ReappraisalSettings) else None,
+            committee=committee.name if committee else None,
             priority=Priority(row["priority"]).name.lower(),
-            options=settings.judges,
-            panel=settings.panel,
+            options=settings.judges if isinstance(settings, JobSettings) else settings,
+            panel=settings.panel if isinstance(settings, JobSettings) else None,
             counts=Counts(
                 total=row["total"],
                 queued=self._left - row["running"],

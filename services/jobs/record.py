@@ -5,7 +5,7 @@ recognised by the chunk's flush count and not repeated; a writer that lost its c
 nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,8 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 from services.foundation.database import copy_rows, transaction
 from services.foundation.errors import Fenced
 from services.jobs.claim import Claim
-from services.jobs.conclude import end_chunk, expire_job, lock_job
+from services.jobs.end import end_chunk, expire_job, lock_job
+from services.judging.heard import Heard
 from services.vocabulary import ChunkState, ItemStatus, JobStatus
 
 TRACE_COLUMNS = (
@@ -63,6 +64,10 @@ VERDICT_COLUMNS = (
     "cached_tokens",
     "completion_tokens",
 )
+USAGE = ("calls", "prompt_tokens", "cached_tokens", "completion_tokens")
+REAPPRAISAL_COLUMNS = ("job_id", "seq", "texts", "flags", *USAGE)
+SCORE_COLUMNS = ("job_id", "seq", "model", "epoch_id", "scores", "outcomes", "valid", "asked", "flags", *USAGE)
+ASSESSMENT_COLUMNS = ("job_id", "seq", "selected", "body")
 
 LOCK_CHUNK = text(
     """
@@ -95,6 +100,9 @@ class Batch:
 
     traces: list[tuple[Any, ...]] = field(default_factory=list)
     opinions: list[tuple[Any, ...]] = field(default_factory=list)
+    reappraisals: list[tuple[Any, ...]] = field(default_factory=list)
+    scores: list[tuple[Any, ...]] = field(default_factory=list)
+    assessments: list[tuple[Any, ...]] = field(default_factory=list)
     verdicts: list[tuple[Any, ...]] = field(default_factory=list)
     calls: int = 0
     prompt_tokens: int = 0
@@ -102,7 +110,33 @@ class Batch:
     completion_tokens: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.traces or self.opinions)
+        return any(rows for _, _, rows in self.tables())
+
+    def tables(self) -> Iterator[tuple[str, tuple[str, ...], list[tuple[Any, ...]]]]:
+        """The rows of each table, and their columns."""
+        yield "trace", TRACE_COLUMNS, self.traces
+        yield "opinion", OPINION_COLUMNS, self.opinions
+        yield "reappraisal", REAPPRAISAL_COLUMNS, self.reappraisals
+        yield "score", SCORE_COLUMNS, self.scores
+        yield "assessment", ASSESSMENT_COLUMNS, self.assessments
+        yield "verdict", VERDICT_COLUMNS, self.verdicts
+
+    def add_trace(self, row: tuple[Any, ...], heard: Heard, *, sent: bool) -> None:
+        """Add the trace of one call; what was never sent to the runtime counts as no call."""
+        self.traces.append(row)
+        if sent:
+            self.calls += 1
+            self.prompt_tokens += heard.prompt_tokens or 0
+            self.cached_tokens += heard.cached_tokens or 0
+            self.completion_tokens += heard.completion_tokens or 0
+
+    def take(self, other: "Batch") -> None:
+        """Add the traces of `other`, and what they cost."""
+        self.traces += other.traces
+        self.calls += other.calls
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_tokens += other.cached_tokens
+        self.completion_tokens += other.completion_tokens
 
     def counts(self) -> dict[str, int]:
         """What this batch adds to the chunk's counters."""
@@ -119,11 +153,7 @@ class Batch:
 
 def write_batch(connection: Connection, key: Mapping[str, Any], batch: Batch) -> None:
     """Write a batch and move the counters of the chunk that `key` names, which the caller has locked."""
-    for table, columns, rows in (
-        ("trace", TRACE_COLUMNS, batch.traces),
-        ("opinion", OPINION_COLUMNS, batch.opinions),
-        ("verdict", VERDICT_COLUMNS, batch.verdicts),
-    ):
+    for table, columns, rows in batch.tables():
         if rows:
             copy_rows(connection, table, columns, rows)
     connection.execute(MOVE_CHUNK, {**key, **batch.counts()})

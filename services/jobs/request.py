@@ -4,86 +4,116 @@ Guarantee: nothing is guessed. A body that is not JSON is Malformed; every other
 Metadata and items are kept as the very text that was sent.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from services.contract.jobs import (
-    JobRequest,
+from services.contract.jobs import KINDS, Judgement, Reappraisal, Scoring
+from services.contract.options import (
+    CommitteeSettings,
     JobSettings,
-    JudgeOptions,
     JudgeSettings,
     Options,
-    PanelOptions,
-    PanelSettings,
-    RereadOptions,
-    Sampling,
-    SamplingOptions,
+    ReappraisalOptions,
+    ReappraisalSettings,
+    ScoringSettings,
+    Settings,
 )
-from services.foundation.errors import Fault, Invalid, Misconfigured, NoItems
-from services.foundation.fleet import Fleet, FleetModel
+from services.foundation.errors import Fault, Invalid, NoItems
+from services.foundation.fleet import Fleet
 from services.foundation.jsontext import escaped
 from services.jobs.body import Member, members_of
-from services.jobs.intake import NESTED, Inline
+from services.jobs.committees import anchors_of, settle_committee
+from services.jobs.intake import Inline
+from services.jobs.items import NESTED, Comparisons, Responses, Scenarios, Shape
+from services.jobs.options import (
+    ALIKE,
+    check_defaults,
+    contradictions,
+    draws_nothing,
+    find_family,
+    idle_options,
+    resolve,
+    resolve_panel,
+    resolve_sampling,
+)
 from services.jobs.strictjson import DEEPEST, pointer_to, too_deep
-from services.judging.hearing import default_decide, ways_to_decide
-from services.judging.pairings import connected, pairings
-from services.judging.protocol import JudgeProtocol
-from services.judging.registry import protocol
-from services.judging.weighing import Scales
-from services.vocabulary import Decide, JobKind, Mode, OnConflict, Orders, Priority
+from services.judging.pairings import Pairs, pairings
+from services.judging.protocol import Family
+from services.reappraisal.anchors import AnchorSet
+from services.vocabulary import JobKind, Orders, Priority, Task
 
 LARGEST_METADATA = 16 << 10  # bytes of its JSON text
 MOST_FAULTS = 100  # that are listed; all are counted
 CODES = {"extra_forbidden": "unknown_field", "missing": "missing_field"}
+GATE_RETRIES = 2
+MISSING_ITEMS = Fault("missing_field", "/items", "a job needs items")
+REFUSED = "the job cannot be accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job asks for, by its kind: checked against the fleet, every option resolved.
+
+    `judges` are those whose opinions it collects, `shape` its items', `anchors` what its committee normalises by.
+    `slots`: how many texts each of its judges is shown at once.
+    """
+
+    judges: tuple[str, ...]
+    settings: Settings
+    shape: Shape
+    slots: Mapping[str, int]
+    anchors: AnchorSet | None = None
+
+    def calls_per_item(self, texts: int) -> int:
+        """Calls of an item with so many texts to compare, in the stage with the most; follow-ups are not counted."""
+        match self.settings:
+            case JobSettings(judges=judges):
+                return max(_hearing(judge, self.slots[name], texts) for name, judge in judges.items())
+            case ScoringSettings(committee=committee):
+                return _scoring_calls(committee, 1)
+            case ReappraisalSettings(candidates=written, gate_retries=retries, committee=committee, judges=judges):
+                against = tuple((0, other) for other in range(1, texts))
+                compared = [_hearing(judge, self.slots[name], texts, against) for name, judge in judges.items()]
+                scored = [] if committee is None else [_scoring_calls(committee, written)]
+                return max([written * (1 + retries), *scored, *compared])
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job to submit, checked against the fleet. Without a `deadline` it gets the default one.
-
-    `slots`: how many candidates each judge is shown at once.
-    """
+    """A job to submit. Without a `deadline` it gets the default one."""
 
     kind: JobKind
-    judges: tuple[str, ...]
-    slots: tuple[int, ...]
-    settings: JobSettings
+    terms: Terms
     name: str | None
     metadata: str
     callback: str | None
     priority: Priority
     deadline: datetime | None
 
-    @property
-    def candidates(self) -> int | None:
-        """How many candidates every item must have, where the job lists its pairs; else None."""
-        listed = next(iter(self.settings.judges.values())).pairs
-        return None if isinstance(listed, str) else 1 + max(map(max, listed))
 
-    def calls_per_item(self, candidates: int) -> int:
-        """Calls of one hearing of so many candidates, by the judge with the most; follow-ups are not counted."""
-        judges = zip(self.settings.judges.values(), self.slots, strict=True)
-        return max(_calls(settings, slots, candidates) for settings, slots in judges)
-
-
-def _calls(settings: JudgeSettings, slots: int, candidates: int) -> int:
+def _hearing(settings: JudgeSettings, slots: int, candidates: int, against: Pairs | None = None) -> int:
+    """The calls of one hearing of so many candidates, of the pairs `against` each other or of those of the settings."""
     if slots == 1:
         return candidates * settings.samples
-    pairs = settings.pairs if isinstance(settings.pairs, str) else tuple(settings.pairs)
+    listed = settings.pairs if isinstance(settings.pairs, str) else tuple(settings.pairs)
     orders = 2 if settings.orders is Orders.BOTH else 1
-    return len(pairings(pairs, candidates)) * orders * settings.samples
+    return len(pairings(listed if against is None else against, candidates)) * orders * settings.samples
+
+
+def _scoring_calls(committee: CommitteeSettings, texts: int) -> int:
+    """The calls by which the busiest model of a committee scores so many texts."""
+    return texts * max((judge.samples for judge in committee.judges.values()), default=1)
 
 
 def read_job(body: bytes, fleet: Fleet) -> Submission:
     """The job of an upload: a body without items. Raises Malformed, Invalid."""
     members, items = members_of(body)
     if items is not None or "items" in members:
-        fault = Fault("unknown_field", "/items", "the items of an upload are a part of their own")
-        raise Invalid("the job cannot be accepted", [fault])
+        raise Invalid(REFUSED, [Fault("unknown_field", "/items", "the items of an upload are a part of their own")])
     return _submission(members, fleet)
 
 
@@ -97,102 +127,159 @@ def read_job_with_items(body: bytes, fleet: Fleet) -> tuple[Submission, Inline]:
     submission = _submission(members, fleet)
     if not items.read:
         raise NoItems("the job has no items")
-    return submission, items if submission.candidates is None else items.having(submission.candidates)
+    return submission, items.fitting(submission.terms.shape)
 
 
 def check_fleet(fleet: Fleet) -> None:
-    """Raises Misconfigured when a model's default options are none."""
+    """Raises Misconfigured when a model's default options are none, or a committee cannot score."""
     for model in fleet.models.values():
-        try:
-            JudgeOptions.model_validate(model.options)
-        except ValidationError as error:
-            raise Misconfigured(f"the options of the model {model.name} are wrong: {error}") from error
-
-
-def default_mode(model: FleetModel) -> Mode:
-    """The mode of a job that names none."""
-    return JudgeOptions.model_validate(model.options).mode or Mode.REASON
-
-
-def resolve(options: Options, model: FleetModel, family: JudgeProtocol) -> JudgeSettings:
-    """Every option: the job's own, else the model's default, else the system's."""
-    # stopping keeps a winner and exaggerates how far it is ahead, which is what a panel's mean is made of
-    averaged = options.panel is not None and options.panel.decide == "mean"
-    fallback = JudgeOptions.model_validate(model.options)
-
-    def pick(name: str, default: Any) -> Any:
-        for given in (options, fallback):
-            if (value := getattr(given, name)) is not None:
-                return value
-        return default
-
-    sampling = {**model.sampling.model_dump(), **_given(fallback.sampling), **_given(options.sampling)}
-    mode = pick("mode", Mode.REASON)
-    return JudgeSettings(
-        orders=pick("orders", Orders.BOTH),
-        samples=pick("samples", 1),
-        early_stop=pick("early_stop", "never" if averaged else "certain"),
-        mode=mode,
-        decide=pick("decide", default_decide(family, mode)),
-        margin=pick("margin", "blended"),
-        pairs=options.pairs or "all",
-        score_policies=options.score_policies,
-        principle=pick("principle", None) if family.takes_principle else None,
-        forced_verdict=pick("forced_verdict", True),
-        on_conflict=pick("on_conflict", OnConflict.TIE),
-        tie_margin=pick("tie_margin", 0.0),
-        reading=pick("reading", "strict"),
-        sampling=Sampling(**sampling),
-    )
-
-
-def resolve_panel(options: PanelOptions | None, judges: Sequence[str]) -> PanelSettings | None:
-    """How the judges' opinions become one verdict; None for a single judge."""
-    if len(judges) == 1:
-        return None
-    given = options or PanelOptions()
-    weights = given.weights or {}
-    return PanelSettings(
-        decide=given.decide or "majority",
-        weights={judge: weights.get(judge, 1.0) for judge in judges},
-        tie_margin=given.tie_margin or 0.0,
-    )
-
-
-MISSING_ITEMS = Fault("missing_field", "/items", "a job needs items")
+        check_defaults(model)
+    for committee in fleet.committees.values():
+        settle_committee(fleet, committee, anchors_of(committee))
 
 
 def _submission(members: Mapping[str, Member], fleet: Fleet) -> Submission:
-    try:
-        request = JobRequest.model_validate({key: member.value for key, member in members.items()})
-    except ValidationError as error:
-        raise Invalid("the job cannot be accepted", faults_of(error), error.error_count()) from None
-    options = request.options or Options()
+    request = _request({key: member.value for key, member in members.items()})
     metadata, faults = metadata_of(members)
-    families: dict[str, JudgeProtocol] = {}
-    for place, judge in enumerate(request.judges):
-        try:
-            families[judge] = family_of(fleet, judge)
-        except Misconfigured as error:
-            faults.append(Fault("unknown_model", pointer_to("judges", place), error.message))
-    settings = {judge: resolve(options, fleet.models[judge], family) for judge, family in families.items()}
-    for judge, family in families.items():
-        faults += contradictions(judge, settings[judge], family)
-    faults += idle_options(options, settings, families)
-    if faults:
-        raise Invalid("the job cannot be accepted", faults)
+    match request:
+        case Judgement():
+            terms = _judgement(request, fleet, faults)
+        case Reappraisal():
+            terms = _reappraisal(request, fleet, faults)
+        case Scoring():
+            terms = _scoring(request, fleet, faults)
+    if terms is None or faults:
+        raise Invalid(REFUSED, faults)
     callback = request.callback
     return Submission(
         kind=request.kind,
-        judges=tuple(request.judges),
-        slots=tuple(family.slots for family in families.values()),
-        settings=JobSettings(judges=settings, panel=resolve_panel(options.panel, request.judges)),
+        terms=terms,
         name=request.name,
         metadata=metadata,
         callback=escaped(callback.model_dump(mode="json")) if callback else None,
         priority=Priority[(request.priority or "standard").upper()],
         deadline=request.deadline,
     )
+
+
+def _request(body: Mapping[str, Any]) -> Judgement | Reappraisal | Scoring:
+    kind = next((kind for kind in JobKind if kind == body.get("kind")), None)
+    try:
+        return KINDS[kind or JobKind.JUDGEMENT].model_validate(body)
+    except ValidationError as error:
+        faults = faults_of(error)
+        if kind is None and "kind" in body:  # what else is wrong depends on it
+            message = f"kind is {', '.join(JobKind)}"
+            raise Invalid(REFUSED, [Fault("invalid_value", "/kind", message)]) from None
+        raise Invalid(REFUSED, faults, error.error_count()) from None
+
+
+def _judgement(request: Judgement, fleet: Fleet, faults: list[Fault]) -> Terms | None:
+    options = request.options or Options()
+    families: dict[str, Family] = {}
+    for place, judge in enumerate(request.judges):
+        family, wrong = find_family(fleet, judge, Task.JUDGE, pointer_to("judges", place))
+        faults += wrong
+        if family is not None:
+            families[judge] = family
+    settings = {judge: resolve(options, fleet.models[judge], family) for judge, family in families.items()}
+    for judge, family in families.items():
+        faults += contradictions(judge, settings[judge], family)
+    faults += idle_options(options, settings, families)
+    if len(families) < len(request.judges):
+        return None
+    listed = next(iter(settings.values())).pairs
+    return Terms(
+        judges=tuple(request.judges),
+        settings=JobSettings(judges=settings, panel=resolve_panel(options.panel, request.judges)),
+        shape=Comparisons(None if isinstance(listed, str) else 1 + max(map(max, listed))),
+        slots={judge: family.slots for judge, family in families.items()},
+    )
+
+
+def _reappraisal(request: Reappraisal, fleet: Fleet, faults: list[Fault]) -> Terms | None:
+    options = request.options or ReappraisalOptions()
+    family, wrong = find_family(fleet, request.model, Task.WRITE, "/model")
+    faults += wrong
+    committee, anchors = _committee(fleet, options.committee, pointer_to("options", "committee"), faults)
+    judges, slots = _comparing(options, fleet, faults)
+    if options.selected_on is not None and options.pool is None:
+        message = "without the pool of these scenarios nothing is known of what was selected on it"
+        faults.append(Fault("invalid_value", pointer_to("options", "selected_on"), message))
+    if family is None:
+        return None
+    sampling = resolve_sampling(fleet.models[request.model], options.sampling)
+    greedy = draws_nothing(sampling, family)
+    alike = ALIKE.format("text")
+    if greedy and (options.candidates or 1) > 1:
+        faults.append(Fault("invalid_value", pointer_to("options", "candidates"), alike))
+    if greedy and options.gate_retries:
+        faults.append(Fault("invalid_value", pointer_to("options", "gate_retries"), alike))
+    if committee is not None and committee.normalise == "group" and (options.candidates or 1) == 1:
+        message = "the committee normalises within an item's candidates, so there must be several"
+        faults.append(Fault("invalid_value", pointer_to("options", "candidates"), message))
+    retries = (0 if greedy else GATE_RETRIES) if options.gate_retries is None else options.gate_retries
+    return Terms(
+        judges=tuple(judges),
+        settings=ReappraisalSettings(
+            model=request.model,
+            candidates=options.candidates or 1,
+            gate_retries=retries,
+            sampling=sampling,
+            committee=committee,
+            compare=options.compare,
+            judges=judges,
+            pool=options.pool,
+            selected_on=options.selected_on or [],
+        ),
+        shape=Scenarios(compared=options.compare is not None),
+        slots=slots,
+        anchors=anchors,
+    )
+
+
+def _comparing(
+    options: ReappraisalOptions, fleet: Fleet, faults: list[Fault]
+) -> tuple[dict[str, JudgeSettings], dict[str, int]]:
+    """How the judge hears that compares, and how many texts it is shown at once; nothing where none does."""
+    place = ("options", "compare_options")
+    given = options.compare_options
+    if options.compare is None:
+        if given is not None:
+            faults.append(Fault("invalid_value", pointer_to(*place), "no judge compares"))
+        return {}, {}
+    family, wrong = find_family(fleet, options.compare, Task.JUDGE, pointer_to("options", "compare"))
+    faults += wrong
+    if family is None:
+        return {}, {}
+    wanted = Options() if given is None else Options.model_validate(given.model_dump(exclude_none=True))
+    settings = {options.compare: resolve(wanted, fleet.models[options.compare], family)}
+    faults += contradictions(options.compare, settings[options.compare], family, place)
+    faults += idle_options(wanted, settings, {options.compare: family}, place)
+    return settings, {options.compare: family.slots}
+
+
+def _scoring(request: Scoring, fleet: Fleet, faults: list[Fault]) -> Terms | None:
+    committee, anchors = _committee(fleet, request.committee, "/committee", faults)
+    if committee is None:
+        return None
+    if anchors is None:
+        message = "it normalises within the candidates of an item, and here an item has but one text"
+        faults.append(Fault("unsuitable_committee", "/committee", message))
+    return Terms((), ScoringSettings(committee=committee), Responses(), {}, anchors)
+
+
+def _committee(
+    fleet: Fleet, name: str | None, place: str, faults: list[Fault]
+) -> tuple[CommitteeSettings | None, AnchorSet | None]:
+    if name is None:
+        return None, None
+    if name not in fleet.committees:
+        there = ", ".join(sorted(fleet.committees)) or "none"
+        faults.append(Fault("unknown_committee", place, f"the fleet has no such committee; it has {there}"))
+        return None, None
+    anchors = anchors_of(fleet.committees[name])
+    return settle_committee(fleet, fleet.committees[name], anchors), anchors
 
 
 def metadata_of(members: Mapping[str, Member]) -> tuple[str, list[Fault]]:
@@ -207,77 +294,6 @@ def metadata_of(members: Mapping[str, Member]) -> tuple[str, list[Fault]]:
     return given.text, []
 
 
-def family_of(fleet: Fleet, judge: str) -> JudgeProtocol:
-    """The family of a judge. Raises Misconfigured: the fleet has no such model, or it cannot be asked."""
-    model = fleet.models.get(judge)
-    if model is None:
-        raise Misconfigured(f"the fleet has no such model; it has {', '.join(sorted(fleet.models))}")
-    return protocol(model.protocol, model.protocol_options)
-
-
-def contradictions(judge: str, settings: JudgeSettings, family: JudgeProtocol) -> Iterator[Fault]:
-    """What each option allows and this judge, or all of them together, do not."""
-
-    def fault(option: str, message: str) -> Fault:
-        return Fault("invalid_value", pointer_to("options", option), f"{judge}: {message}")
-
-    if settings.mode is Mode.DIRECT:
-        if family.verdict is None:
-            yield fault("mode", "its verdict cannot be forced, so it has no direct mode")
-            return
-        if settings.samples > 1:
-            yield fault("samples", "direct mode draws nothing: every sample would be the same")
-    elif settings.samples > 1 and temperature_of(settings, family) == 0:
-        yield fault("samples", "at temperature 0 every sample would be the same")
-    if not isinstance(settings.pairs, str) and not connected(settings.pairs, 1 + max(map(max, settings.pairs))):
-        yield fault("pairs", "they do not tie the candidates 0, 1, 2 ... together")
-    if settings.decide not in (ways := ways_to_decide(family)):
-        yield fault("decide", f"it decides by {' or '.join(ways)}")
-    elif settings.tie_margin * Scales.of(family, settings.decide, settings.margin).unit >= 0.5:
-        yield fault("tie_margin", "with so wide a margin everything is a tie")
-
-
-def temperature_of(settings: JudgeSettings, family: JudgeProtocol) -> float:
-    """The temperature at which a judge writes."""
-    asked = settings.sampling.temperature
-    return family.sampling.temperature if asked is None else asked
-
-
-def idle_options(
-    options: Options | RereadOptions, settings: Mapping[str, JudgeSettings], families: Mapping[str, JudgeProtocol]
-) -> Iterator[Fault]:
-    """What a job asks for and none of its judges can do: an option is never ignored without a word."""
-    pairwise = any(family.slots == 2 for family in families.values())
-    can_use = {
-        "orders": (pairwise, "none of the judges compares candidates in an order"),
-        "pairs": (pairwise, "none of the judges compares pairs"),
-        "margin": (
-            any(family.slots == 2 and family.grades for family in families.values()),
-            "none of the judges grades the two candidates that it compares",
-        ),
-        "forced_verdict": (
-            any(family.verdict is not None for family in families.values()),
-            "no judge's verdict can be forced",
-        ),
-        "on_conflict": (
-            any(judge.decide is Decide.VOTE for judge in settings.values()),
-            "only votes can conflict, and no judge decides by them",
-        ),
-        "principle": (
-            any(family.takes_principle for family in families.values()),
-            "none of the judges takes a principle",
-        ),
-        "score_policies": (len(settings) == 1, "a panel's scores are not adjusted"),
-        "panel": (len(settings) > 1, "a panel has several judges"),
-    }
-    for option, (used, why) in can_use.items():
-        if not used and getattr(options, option, None) is not None:
-            yield Fault("invalid_value", pointer_to("options", option), why)
-    for judge in (options.panel and options.panel.weights) or ():
-        if judge not in settings:
-            yield Fault("invalid_value", pointer_to("options", "panel", "weights", judge), "no judge of this job")
-
-
 def faults_of(error: ValidationError) -> list[Fault]:
     return [
         Fault(
@@ -287,7 +303,3 @@ def faults_of(error: ValidationError) -> list[Fault]:
         )
         for wrong in error.errors(include_url=False, include_context=False, include_input=False)[:MOST_FAULTS]
     ]
-
-
-def _given(sampling: SamplingOptions | None) -> dict[str, Any]:
-    return sampling.model_dump(exclude_none=True) if sampling else {}

@@ -19,36 +19,33 @@ from uuid import UUID
 from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, RowMapping, text
 
-from services.contract.jobs import (
-    JobSettings,
-    JudgeSettings,
-    PanelOptions,
-    PanelSettings,
-    RereadOptions,
-    RereadRequest,
-)
+from services.contract.jobs import RereadRequest
+from services.contract.options import JobSettings, JudgeSettings, PanelOptions, PanelSettings, RereadOptions
 from services.foundation.database import transaction
 from services.foundation.errors import Conflict, Fault, Invalid, Misconfigured, NotFound
 from services.foundation.fleet import CPU, Fleet
 from services.foundation.identifiers import new_id
 from services.foundation.jsontext import escaped
 from services.jobs.body import members_of
-from services.jobs.docket import comparison, hearing_options, replayed
+from services.jobs.docket import replayed
+from services.jobs.hear import comparison, hearing_options
+from services.jobs.options import contradictions, family_of, idle_options
 from services.jobs.partitions import ensure_partition
 from services.jobs.queries import load_job
 from services.jobs.record import TRACE_COLUMNS, Batch, write_batch
-from services.jobs.request import contradictions, family_of, faults_of, idle_options, metadata_of
+from services.jobs.request import faults_of, metadata_of
 from services.jobs.rows import opinion_row, reading_json, verdict_row
 from services.jobs.settle import settle_next
 from services.jobs.states import ENDED
 from services.jobs.strictjson import pointer_to
 from services.jobs.submit import Submitted
 from services.judging.heard import Heard
-from services.judging.hearing import CallKey, Hearing
+from services.judging.hearing import Hearing
 from services.judging.opinion import Opinion
 from services.judging.panel import PanelRule, Verdict, join, single
-from services.judging.protocol import JudgeProtocol
-from services.vocabulary import JobStatus, Priority, Stage
+from services.judging.proceeding import CallKey
+from services.judging.protocol import Family
+from services.vocabulary import JobKind, JobStatus, Priority, Stage
 
 FETCH = 64  # traces at once
 
@@ -79,8 +76,8 @@ COPY_ITEMS = text(
 # An ordinal bears no more calls than it did when it was heard.
 COPY_CHUNKS = text(
     """
-    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, state, settles)
-    SELECT :id, :stage, ordinal, 0, :cpu, first_seq, end_seq, :priority, 'queued', true
+    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, step, state, settles)
+    SELECT :id, :stage, ordinal, 0, :cpu, first_seq, end_seq, :priority, 0, 'queued', true
     FROM chunk WHERE job_id = :source AND settles
     """
 )
@@ -113,7 +110,7 @@ HEARD = text(
     f"""
     SELECT trace.seq, trace.judge, trace.call, trace.outcome, trace.reading -> 'span' AS span, trace.completion,
            trace.finish_reason, trace.prompt_tokens, trace.cached_tokens, trace.completion_tokens, trace.label_logprobs,
-           trace.latency_ms, CASE WHEN trace.forced THEN trace.prompt END AS prompt, trace.prompt_sha256,
+           trace.sent_at, trace.latency_ms, CASE WHEN trace.forced THEN trace.prompt END AS prompt, trace.prompt_sha256,
            opinion.body ->> 'stopped' AS stopped
     FROM trace, opinion WHERE {JUDGED}
     ORDER BY trace.seq, trace.judge, trace.call
@@ -170,12 +167,15 @@ def submit_reread(
 ) -> Submitted:
     """Queue a job that reads another one's traces again.
 
-    Raises NotFound, also for another tenant's job; Conflict while that one has not ended; Invalid.
+    Raises NotFound, also for another tenant's job; Conflict while that one has not ended, and for one that is no
+    judgement; Invalid.
     """
     with transaction(engine) as connection:
         source = connection.execute(SOURCE, {"job_id": source_id, "tenant_id": tenant_id}).mappings().first()
         if source is None:
             raise NotFound("there is no such job")
+        if JobKind(source["kind"]) is not JobKind.JUDGEMENT:
+            raise Conflict("only a judgement can be read again")
         if JobStatus(source["status"]) not in ENDED:
             raise Conflict("a job can be read again once it has ended")
         first = JobSettings.model_validate_json(source["settings"])
@@ -216,7 +216,7 @@ def _settings(first: JobSettings, given: RereadOptions, fleet: Fleet) -> JobSett
     changed = given.model_dump(exclude_none=True, exclude={"panel"})
     faults: list[Fault] = []
     judges: dict[str, JudgeSettings] = {}
-    families: dict[str, JudgeProtocol] = {}
+    families: dict[str, Family] = {}
     for judge, settings in first.judges.items():
         judges[judge] = settings.model_copy(update=changed)
         try:
@@ -277,14 +277,14 @@ def _write(connection: Connection, key: Mapping[str, Any], read: Rereading) -> N
         connection.execute(COPY_TRACES, bound)
 
 
-def _hearing(judge: str, item: RowMapping, family: JudgeProtocol, settings: Mapping[str, Any]) -> Hearing:
+def _hearing(judge: str, item: RowMapping, family: Family, settings: Mapping[str, Any]) -> Hearing:
     """A hearing that takes in whatever was heard: all its samples are open from the start."""
     options = hearing_options({**settings, "early_stop": "never"})
     compared = comparison(json.loads(item["input"], parse_int=str))
     return Hearing(judge, json.loads(item["custom_id"]), compared, family, options)
 
 
-def _hear(hearing: Hearing, family: JudgeProtocol, traces: Iterable[RowMapping], read: Rereading) -> Opinion:
+def _hear(hearing: Hearing, family: Family, traces: Iterable[RowMapping], read: Rereading) -> Opinion:
     """Take the stored calls in for which today's reading has a place, and note how they read."""
     taken: dict[CallKey, tuple[RowMapping, Heard]] = {}
     stopped = None

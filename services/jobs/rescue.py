@@ -1,9 +1,9 @@
 """Rescue: what a silent worker held, and what outlived its deadline.
 
 Guarantee: within a tick of a lease's lapse its chunks can be claimed again, whatever their worker was doing when it
-stopped; within a tick of its deadline nothing of a
-job is heard any more, and it has ended but for conclusions that are due, which have minutes. Leases and deadlines are
-read on the database's clock alone. Any number of ticks may run at once.
+stopped; within a tick of its deadline nothing of a job is heard any more, and it has ended but for choices and
+conclusions that are due, which have minutes. Leases and deadlines are read on the database's clock alone. Any number of
+ticks may run at once.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, text
 
 from services.foundation.database import PASSING, transaction, worker_sessions
 from services.foundation.identifiers import shown
-from services.jobs.conclude import end_job_if_done, end_queued_chunks, expire_job, lock_job
+from services.jobs.end import STORED, end_job_if_done, end_queued_chunks, expire_job, lock_job
 from services.jobs.states import ENDED
 from services.vocabulary import ChunkState, JobStatus
 
@@ -48,12 +48,12 @@ REQUEUE = text(
 )
 
 OVERDUE = text(
-    """
+    f"""
     SELECT id FROM job
     WHERE status IN ('queued', 'running', 'cancelling') AND deadline <= now()
       AND (deadline <= now() - interval '5 minutes' OR EXISTS (
           SELECT 1 FROM chunk
-          WHERE chunk.job_id = job.id AND chunk.state IN ('waiting', 'queued', 'running') AND chunk.stage <> 'conclude'
+          WHERE chunk.job_id = job.id AND chunk.state IN ('waiting', 'queued', 'running') AND NOT {STORED}
       ))
     """
 )

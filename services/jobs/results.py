@@ -19,11 +19,11 @@ from services.foundation.database import transaction
 from services.foundation.errors import NotFound
 from services.foundation.jsontext import escaped
 from services.jobs.intake import custom_id_hash
+from services.jobs.shown import result
 from services.jobs.stages import BEGUN
 from services.vocabulary import ItemStatus
 
 STORED_AS_JSON = ("reading", "label_logprobs", "sampling", "prompt", "completion", "error_message")
-OF_PANELS = ("missing", "disagreement")  # what only the verdicts of panels have
 STREAM_PAGE = 500
 TRACE_PAGE = 100
 
@@ -33,7 +33,8 @@ OUTCOME = """
     coalesce(verdict.calls, 0) AS calls, coalesce(verdict.prompt_tokens, 0) AS prompt_tokens,
     coalesce(verdict.cached_tokens, 0) AS cached_tokens, coalesce(verdict.completion_tokens, 0) AS completion_tokens,
     (SELECT string_agg(opinion.body::text, ',' ORDER BY opinion.judge) FROM opinion
-     WHERE opinion.job_id = item.job_id AND opinion.seq = item.seq) AS opinions
+     WHERE opinion.job_id = item.job_id AND opinion.seq = item.seq) AS opinions,
+    reappraisal.texts, reappraisal.flags, assessment.selected, assessment.body AS assessment
 """
 
 # The state of a chunk that settles is the status of those of its items that have no verdict: cancelled or expired. Such
@@ -44,17 +45,21 @@ RESULTS = text(
     f"""
     SELECT result.*, ended.finished_version
     FROM (
-        SELECT chunk.job_id, chunk.first_seq, chunk.end_seq, chunk.state, chunk.finished_version
+        SELECT chunk.job_id, chunk.first_seq, chunk.end_seq, chunk.state, chunk.finished_version, job.kind, job.judges
         FROM chunk JOIN job ON job.id = chunk.job_id
         WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND chunk.settles AND chunk.finished_version >= :version
           AND (chunk.finished_version > :version OR chunk.end_seq > :seq + 1)
         ORDER BY chunk.finished_version, chunk.first_seq
     ) AS ended
     CROSS JOIN LATERAL (
-        SELECT {OUTCOME}, coalesce(verdict.status, ended.state) AS status
+        SELECT {OUTCOME}, coalesce(verdict.status, ended.state) AS status, ended.kind, ended.judges
         FROM item LEFT JOIN LATERAL (
             SELECT * FROM verdict WHERE verdict.job_id = item.job_id AND verdict.seq = item.seq LIMIT 1
-        ) AS verdict ON true
+        ) AS verdict ON true LEFT JOIN LATERAL (
+            SELECT * FROM assessment WHERE assessment.job_id = item.job_id AND assessment.seq = item.seq LIMIT 1
+        ) AS assessment ON true LEFT JOIN LATERAL (
+            SELECT * FROM reappraisal WHERE reappraisal.job_id = item.job_id AND reappraisal.seq = item.seq LIMIT 1
+        ) AS reappraisal ON true
         WHERE item.job_id = ended.job_id AND item.seq >= ended.first_seq AND item.seq < ended.end_seq
           AND (ended.finished_version > :version OR item.seq > :seq)
           AND (cast(:status AS text) IS NULL OR coalesce(verdict.status, ended.state) = :status)
@@ -66,13 +71,15 @@ RESULTS = text(
 
 ONE = text(
     f"""
-    SELECT {OUTCOME}, item.input, job.day, job.id AS job_id,
+    SELECT {OUTCOME}, item.input, job.day, job.id AS job_id, job.kind, job.judges,
            CASE WHEN verdict.status IS NOT NULL THEN verdict.status
                 WHEN chunk.finished_version IS NOT NULL THEN chunk.state
                 WHEN {BEGUN} THEN 'running' ELSE 'queued' END AS status
     FROM job JOIN item ON item.job_id = job.id
     JOIN chunk ON chunk.job_id = job.id AND chunk.settles AND item.seq >= chunk.first_seq AND item.seq < chunk.end_seq
     LEFT JOIN verdict ON verdict.job_id = item.job_id AND verdict.seq = item.seq
+    LEFT JOIN assessment ON assessment.job_id = item.job_id AND assessment.seq = item.seq
+    LEFT JOIN reappraisal ON reappraisal.job_id = item.job_id AND reappraisal.seq = item.seq
     WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND item.custom_id_hash = cast(:hash AS uuid)
     """
 )
@@ -153,7 +160,7 @@ def results_page(
     more = len(rows) > limit
     rows = rows[:limit]
     cursor = Cursor(rows[-1]["finished_version"], rows[-1]["seq"]) if rows else after
-    return Page([f"{_result(row)}}}" for row in rows], cursor, more)
+    return Page([f"{result(row)}}}" for row in rows], cursor, more)
 
 
 def stream_results(
@@ -177,7 +184,7 @@ def one_result(connection: Connection, tenant_id: UUID, job_id: UUID, custom_id:
     first = TraceCursor(row["seq"])
     traces = _traces(connection, tenant_id, job_id, row["day"], after=first, last_seq=row["seq"], limit=None)
     shown = ",".join(map(_trace, traces))
-    return f'{_result(row)},"item":{row["input"]},"opinions":[{row["opinions"] or ""}],"traces":[{shown}]}}'
+    return f'{result(row)},"item":{row["input"]},"opinions":[{row["opinions"] or ""}],"traces":[{shown}]}}'
 
 
 def stream_traces(engine: Engine, tenant_id: UUID, job_id: UUID, day: date) -> Iterator[Sequence[str]]:
@@ -212,26 +219,6 @@ def _traces(
         **after._asdict(),
     }
     return connection.execute(TRACES, bound).mappings().all()
-
-
-def _usage(row: RowMapping) -> dict[str, int]:
-    return {name: row[name] for name in ("calls", "prompt_tokens", "cached_tokens", "completion_tokens")}
-
-
-def _result(row: RowMapping) -> str:
-    """A result without its closing brace."""
-    verdict, error = "null", "null"
-    if row["status"] == ItemStatus.SUCCEEDED:
-        answer = {name: row[name] for name in ("winner", "p_a", "consistent")}
-        answer |= row["standing"] or {}
-        answer |= {name: row[name] for name in OF_PANELS if row[name] is not None}
-        verdict = f'{escaped(answer)[:-1]},"opinions":[{row["opinions"] or ""}]}}'
-    elif row["status"] == ItemStatus.FAILED:
-        error = escaped({"code": row["error_code"], "message": row["error_message"]})
-    return (
-        f'{{"custom_id":{row["custom_id"]},"seq":{row["seq"]},"status":"{row["status"]}",'
-        f'"verdict":{verdict},"error":{error},"usage":{escaped(_usage(row))}'
-    )
 
 
 def _trace(row: RowMapping) -> str:

@@ -6,10 +6,10 @@ clock.
 
 from sqlalchemy import Connection, RowMapping, text
 
-from services.contract.models import Health, ModelStatus
+from services.contract.models import CommitteeShown, Health, ModelStatus
 from services.foundation.fleet import Fleet, FleetModel
-from services.jobs.request import default_mode
-from services.vocabulary import WorkerState
+from services.jobs.options import default_mode, task_of
+from services.vocabulary import Task, WorkerState
 
 WORKERS = text(
     """
@@ -37,6 +37,19 @@ def roster(connection: Connection, fleet: Fleet) -> list[ModelStatus]:
     ]
 
 
+def committees(fleet: Fleet) -> list[CommitteeShown]:
+    """Every committee of the fleet, by name."""
+    return [
+        CommitteeShown(
+            name=name,
+            members={member.name: list(member.models) for member in committee.members},
+            weights={member.name: committee.weights.get(member.name, 1.0) for member in committee.members},
+            normalise=committee.normalise,
+        )
+        for name, committee in sorted(fleet.committees.items())
+    ]
+
+
 def queue_depths(connection: Connection) -> dict[str, int]:
     """Items in queued chunks, by model; models without any are left out."""
     return {row.model: int(row.items) for row in connection.execute(WAITING)}
@@ -50,7 +63,8 @@ def _status(model: FleetModel, workers: list[RowMapping], waiting: int) -> Model
         weights=model.weights,
         revision=model.revision,
         context_length=model.context_length,
-        mode=default_mode(model),
+        task=(task := task_of(model)),
+        mode=default_mode(model) if task is Task.JUDGE else None,
         health=next((health for state, health in BEST_FIRST if state in states), "offline"),
         workers=len(workers),
         running_calls=sum(row["running_calls"] for row in workers),

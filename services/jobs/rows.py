@@ -1,7 +1,8 @@
-"""What was heard, as rows: the trace of a call, the opinion and the verdict of an item (columns in `record.py`)."""
+"""What was heard, as rows: the trace of a call, and what an item came to (columns in `record.py`)."""
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -10,13 +11,15 @@ from services.foundation.jsontext import escaped
 from services.jobs.answer import Answer
 from services.jobs.claim import Claim
 from services.judging.heard import Heard
-from services.judging.hearing import CallKey
 from services.judging.judge import Question
 from services.judging.opinion import Opinion
 from services.judging.pairings import Seating
 from services.judging.panel import Verdict
-from services.judging.protocol import JudgeProtocol
+from services.judging.proceeding import CallKey, Spent
+from services.judging.protocol import Family
 from services.judging.runtime import CallRefused, Completion, Sampling
+from services.judging.scoring import Scores
+from services.judging.writing import Written
 from services.vocabulary import ItemStatus
 
 
@@ -25,7 +28,7 @@ def trace_row(
     seq: int,
     key: CallKey,
     seating: Seating,
-    family: JudgeProtocol,
+    family: Family,
     question: Question,
     wanted: Sampling,
     heard: Heard,
@@ -36,11 +39,13 @@ def trace_row(
 ) -> tuple[Any, ...]:
     """The trace of one call; `answer` is None for one that was never sent.
 
-    `prompt_tokens` are the runtime's own count; of a call that was never sent, the length that did not fit.
+    `prompt_tokens` are the runtime's own count; of a call that was never sent, the length that did not fit. A
+    conversation that the model's chat template refused has no prompt.
     """
     came = answer.came if answer else None
     answered = came if isinstance(came, Completion) else None
-    text = question.prompt.text
+    refused = came.message if isinstance(came, CallRefused) else question.prompt.refused
+    text = question.prompt.text if question.prompt.refused is None else None
     return (
         held.day,
         held.job_id,
@@ -55,8 +60,8 @@ def trace_row(
         epoch_id,
         heard.outcome,
         json.dumps(reading_json(heard, family)),
-        escaped(text) if keep_prompt else None,
-        hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        escaped(text) if keep_prompt and text is not None else None,
+        hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text is not None else None,
         escaped(answered.text) if answered else None,
         answered.finish_reason if answered else None,
         _prompt_tokens(question, answer),
@@ -64,21 +69,21 @@ def trace_row(
         answered.completion_tokens if answered else None,
         json.dumps(dict(answered.label_logprobs)) if answered and answered.label_logprobs else None,
         _sampling_json(question, wanted),
-        escaped(came.message) if isinstance(came, CallRefused) else None,
+        escaped(refused) if refused is not None else None,
         answer.sent_at if answer else None,
         answer.waited_s * 1000 if answer else None,
         answered.queue_s * 1000 if answered and answered.queue_s is not None else None,
     )
 
 
-def reading_json(heard: Heard, family: JudgeProtocol) -> dict[str, Any]:
+def reading_json(heard: Heard, family: Family) -> dict[str, Any]:
     """What a trace keeps of a reading, and by whose rules it was read."""
     return heard.as_json() | {"protocol": f"{family.name}/{family.version}"}
 
 
 def _prompt_tokens(question: Question, answer: Answer | None) -> int | None:
     if answer is None:
-        return len(question.prompt.ids)
+        return len(question.prompt.ids) if question.prompt.refused is None else None
     return answer.came.prompt_tokens if isinstance(answer.came, Completion) else None
 
 
@@ -96,6 +101,57 @@ def _sampling_json(question: Question, wanted: Sampling) -> str | None:
 def opinion_row(job_id: UUID, seq: int, opinion: Opinion) -> tuple[Any, ...]:
     """One judge's opinion on one item."""
     return (job_id, seq, opinion.judge, json.dumps(opinion.as_json()))
+
+
+def written_row(job_id: UUID, seq: int, written: Written) -> tuple[Any, ...]:
+    """What a model wrote for one item."""
+    texts = escaped([text.as_json() for text in written.texts])
+    return (job_id, seq, texts, sorted(written.flags), *_usage(written.spent))
+
+
+def scores_row(job_id: UUID, seq: int, model: str, epoch_id: UUID, scores: Scores) -> tuple[Any, ...]:
+    """What a model of a committee makes of one item's texts."""
+    by_text = map(json.dumps, (scores.values, scores.outcomes, scores.valid, scores.asked))
+    return (job_id, seq, model, epoch_id, *by_text, sorted(scores.flags), *_usage(scores.spent))
+
+
+def assessment_row(job_id: UUID, seq: int, selected: int | None, body: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A committee's word on one item."""
+    return (job_id, seq, selected, escaped(body))
+
+
+def settled_row(
+    job_id: UUID,
+    seq: int,
+    spent: Spent,
+    *,
+    error: Mapping[str, str] | None,
+    opinion: Opinion | None = None,
+    missing: Sequence[str] = (),
+) -> tuple[Any, ...]:
+    """What an item of a reappraisal or a scoring job came to. `opinion`: how a chosen text compares with its baselines.
+
+    With one baseline its winner is the verdict's: A is the chosen text.
+    """
+    pair = opinion if opinion is not None and opinion.standing is None else None
+    return (
+        job_id,
+        seq,
+        ItemStatus.SUCCEEDED if error is None else ItemStatus.FAILED,
+        pair.winner if pair else None,
+        pair.p_a if pair else None,
+        pair.consistent if pair else None,
+        None,
+        list(missing) or None,
+        None,
+        error["code"] if error else None,
+        error["message"] if error else None,
+        *_usage(spent),
+    )
+
+
+def _usage(spent: Spent) -> tuple[int, int, int, int]:
+    return spent.calls, spent.prompt_tokens, spent.cached_tokens, spent.completion_tokens
 
 
 def verdict_row(job_id: UUID, seq: int, reached: Verdict, *, spent: bool = True) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 from services.foundation.database import transaction
 from services.foundation.fleet import CPU
 from services.jobs.claim import START
-from services.jobs.conclude import end_chunk, lock_job
+from services.jobs.end import end_chunk, lock_job
 from services.jobs.record import Batch, write_batch
 from services.vocabulary import ChunkState, Stage
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 NEXT = text(
     f"""
     SELECT chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.first_seq, chunk.end_seq,
-           job.judges, job.settings
+           chunk.step, chunk.settles, job.kind, job.judges, job.settings
     FROM chunk JOIN job ON job.id = chunk.job_id
     WHERE chunk.model = '{CPU}' AND chunk.state = 'queued' AND chunk.stage = :stage
       AND (chunk.claimed_at IS NULL OR chunk.claimed_at < now() - interval '1 minute')
@@ -49,18 +49,18 @@ def settle_next(
 ) -> bool:
     """Settle the next chunk of `stage` with what `work`, which only reads, makes of it. False when there is none.
 
-    `write` writes that, with locks held. An item without a verdict in it has expired. Raises a database error when not
-    even the attempt can be noted.
+    `write` writes that, with locks held. Where the chunk settles, an item without a verdict in it has expired. Raises a
+    database error when not even the attempt can be noted.
     """
     with transaction(engine) as connection:
         chunk = connection.execute(NEXT, {"stage": stage}).mappings().first()
     if chunk is None:
         return False
-    key = {name: chunk[name] for name in ("job_id", "stage", "ordinal", "part", "model")}
+    key = {name: chunk[name] for name in ("job_id", "stage", "ordinal", "part", "model", "step")}
     try:
         with transaction(engine) as connection:
             batch = work(connection, chunk)
-        whole = len(batch.verdicts) == chunk["end_seq"] - chunk["first_seq"]
+        whole = not chunk["settles"] or len(batch.verdicts) == chunk["end_seq"] - chunk["first_seq"]
         with transaction(engine) as connection:
             if (job := _locked(connection, key)) is not None:
                 write(connection, key, batch)

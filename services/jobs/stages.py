@@ -11,8 +11,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from services.contract.options import JobSettings, ReappraisalSettings, ScoringSettings, Settings
 from services.foundation.fleet import CPU
-from services.vocabulary import ChunkState, JobKind, Priority, Stage
+from services.vocabulary import ChunkState, Priority, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,33 +24,37 @@ class Step:
     models: tuple[str, ...]
 
 
-def plan(kind: JobKind, judges: Sequence[str], *, reread: bool = False) -> tuple[Step, ...]:
-    """The steps of a job, in order. The last has one model: its chunks settle the items.
+CONCLUDE = Step(Stage.CONCLUDE, (CPU,))
 
-    `reread`: the job reads another one's traces again, for which it needs no runtime.
-    """
-    if reread:
-        return (Step(Stage.REREAD, (CPU,)),)
-    match kind:
-        case JobKind.JUDGEMENT:
+
+def plan(settings: Settings) -> tuple[Step, ...]:
+    """The steps of a job, in order. The last has one model: its chunks settle the items."""
+    match settings:
+        case JobSettings(judges=judges):
             hear = Step(Stage.HEAR, tuple(judges))
-            return (hear,) if len(judges) == 1 else (hear, Step(Stage.CONCLUDE, (CPU,)))
+            return (hear,) if len(judges) == 1 else (hear, CONCLUDE)
+        case ScoringSettings(committee=committee):
+            return (Step(Stage.SCORE, committee.models), CONCLUDE)
+        case ReappraisalSettings(committee=committee, compare=judge):
+            score = () if committee is None else (Step(Stage.SCORE, committee.models),)
+            compare = () if judge is None else (Step(Stage.COMPARE, (judge,)), CONCLUDE)
+            return (Step(Stage.REAPPRAISE, (settings.model,)), *score, Step(Stage.CHOOSE, (CPU,)), *compare)
 
 
 # Whether anybody has begun with the items of the open, settling chunk `chunk`: they are then running, else queued.
 BEGUN = """
-    (chunk.state = 'running' OR chunk.stage = 'conclude' AND EXISTS (
-        SELECT 1 FROM chunk AS hearing
-        WHERE hearing.job_id = chunk.job_id AND hearing.stage = 'hear' AND hearing.ordinal = chunk.ordinal
-          AND hearing.state <> 'queued'
+    (chunk.state = 'running' OR chunk.step > 0 AND EXISTS (
+        SELECT 1 FROM chunk AS first
+        WHERE first.job_id = chunk.job_id AND first.ordinal = chunk.ordinal AND first.step = 0
+          AND first.state <> 'queued'
     ))
 """
 
 LAY_OUT = text(
     """
-    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, state, settles)
+    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, step, state, settles)
     SELECT :job_id, :stage, ordinal, 0, model, ordinal * :size, least((ordinal + 1) * :size, :total), :priority,
-           :state, :settles
+           :step, :state, :settles
     FROM generate_series(0, :ordinals - 1) AS ordinal, unnest(cast(:models AS text[])) AS model
     """
 )
@@ -57,12 +62,11 @@ LAY_OUT = text(
 FOLLOW = text(
     """
     UPDATE chunk SET state = 'queued'
-    WHERE job_id = :job_id AND stage = :following AND ordinal = :ordinal AND state = 'waiting'
-      AND NOT EXISTS (
-          SELECT 1 FROM chunk AS before
-          WHERE before.job_id = :job_id AND before.stage = :stage AND before.ordinal = :ordinal
-            AND before.state IN ('waiting', 'queued', 'running')
-      )
+    WHERE job_id = :job_id AND ordinal = :ordinal AND state = 'waiting' AND NOT EXISTS (
+        SELECT 1 FROM chunk AS before
+        WHERE before.job_id = :job_id AND before.ordinal = :ordinal AND before.step < chunk.step
+          AND before.state IN ('waiting', 'queued', 'running')
+    )
     """
 )
 
@@ -72,7 +76,7 @@ def lay_out(
 ) -> int:
     """Insert the chunks of every step: `total` items in ordinals of `size`. Returns the number of ordinals."""
     ordinals = -(-total // size)
-    for step in steps:
+    for number, step in enumerate(steps):
         connection.execute(
             LAY_OUT,
             {
@@ -83,19 +87,17 @@ def lay_out(
                 "size": size,
                 "ordinals": ordinals,
                 "priority": priority,
-                "state": ChunkState.QUEUED if step is steps[0] else ChunkState.WAITING,
+                "step": number,
+                "state": ChunkState.QUEUED if number == 0 else ChunkState.WAITING,
                 "settles": step is steps[-1],
             },
         )
     return ordinals
 
 
-def follow(connection: Connection, job_id: UUID, steps: Sequence[Step], stage: Stage, ordinal: int) -> None:
-    """Queue the chunk that waits behind `stage` for one ordinal, once nothing of `stage` is open there.
+def follow(connection: Connection, job_id: UUID, ordinal: int) -> None:
+    """Queue the chunks of one ordinal that wait for nothing any more: all before them have ended.
 
     The caller holds the job's lock and has just ended a chunk.
     """
-    index = next(index for index, step in enumerate(steps) if step.stage is stage)
-    if index + 1 < len(steps):
-        place = {"job_id": job_id, "stage": stage, "following": steps[index + 1].stage, "ordinal": ordinal}
-        connection.execute(FOLLOW, place)
+    connection.execute(FOLLOW, {"job_id": job_id, "ordinal": ordinal})

@@ -17,6 +17,7 @@ from services.contract.jobs import DEFAULT_DEADLINE, LONGEST_DEADLINE, MOST_UPLO
 from services.foundation.database import copy_rows, transaction
 from services.foundation.errors import Fault, Invalid, NoItems
 from services.foundation.identifiers import new_id
+from services.jobs.committees import keep_anchors
 from services.jobs.intake import Item, Items
 from services.jobs.partitions import ensure_partition
 from services.jobs.queries import JobView, load_job
@@ -86,6 +87,7 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
     job_id = new_id()
     now, day = connection.execute(CLOCK).one()
     deadline = _deadline(submission.deadline, now)
+    terms = submission.terms
     counted = _Counted(items)
     total = copy_rows(connection, "item", ITEM_COLUMNS, _rows(job_id, counted))
     if total == 0:
@@ -97,8 +99,8 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
         "kind": submission.kind,
         "status": JobStatus.QUEUED,
         "priority": submission.priority,
-        "judges": list(submission.judges),
-        "settings": submission.settings.model_dump_json(),
+        "judges": list(terms.judges),
+        "settings": terms.settings.model_dump_json(),
         "name": submission.name,
         "metadata": submission.metadata,
         "callback": submission.callback,
@@ -107,12 +109,14 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
         "deadline": deadline,
     }
     connection.execute(ADD_JOB, job)
-    steps = plan(submission.kind, submission.judges)
-    size = chunk_size(submission.calls_per_item(counted.most_candidates))
+    if terms.anchors is not None:
+        keep_anchors(connection, terms.anchors)
+    steps = plan(terms.settings)
+    size = chunk_size(terms.calls_per_item(counted.most_texts))
     chunks = lay_out(connection, job_id, steps, total, size, submission.priority)
     # Last, since making a partition locks the table of all traces until the commit.
     ensure_partition(connection, day)
-    return Submitted(job_id, submission.judges, chunks, load_job(connection, tenant_id, job_id))
+    return Submitted(job_id, steps[0].models, chunks, load_job(connection, tenant_id, job_id))
 
 
 def _deadline(asked: datetime | None, now: datetime) -> datetime:
@@ -127,16 +131,16 @@ def _deadline(asked: datetime | None, now: datetime) -> datetime:
 
 
 class _Counted:
-    """Items that pass by, and the most candidates that one of them has."""
+    """Items that pass by, and the most texts that are compared in one of them."""
 
     def __init__(self, items: Items) -> None:
         self._items = items
-        self.most_candidates = 2
+        self.most_texts = 1
 
     def __iter__(self) -> Iterator[Item | Fault]:
         for item in self._items:
             if isinstance(item, Item):
-                self.most_candidates = max(self.most_candidates, item.candidates)
+                self.most_texts = max(self.most_texts, item.texts)
             yield item
 
 

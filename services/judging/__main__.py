@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from services.foundation.errors import AssizesError
-from services.judging.protocol import Message, Showing
+from services.judging.protocol import Showing, messages
 from services.judging.registry import names, option_names, protocol
-from services.vocabulary import FinishReason
+from services.vocabulary import FinishReason, Task
 
 FIELDS = (
     *("outcome", "winner", "flags", "seed_verdict", "score_1", "score_2", "ranking", "form", "sentences", "text"),
@@ -32,15 +32,18 @@ def read(name: str, options: dict[str, Any], line: dict[str, Any]) -> Iterator[o
     family = protocol(name, options | labels)
     reading = family.read(line["completion"], FinishReason(line["finish_reason"])).as_json()
     reading |= {f"score_{slot}": score for slot, score in enumerate(reading["scores"], start=1)}
+    if family.task is Task.WRITE:
+        begin, end = reading["span"] or (0, 0)
+        reading["text"] = line["completion"][begin:end]
     yield {"id": line.get("id")} | {field: reading.get(field) for field in FIELDS}
 
 
 def ask(name: str, options: dict[str, Any], line: dict[str, Any]) -> Iterator[object]:
     """One item's messages, with its first candidate in the first slot."""
     family = protocol(name, options)
-    context = tuple(Message(turn["role"], turn["content"]) for turn in line["context"])
-    texts = tuple(candidate["content"] for candidate in line["candidates"])
-    for slots in (texts[:2],) if family.slots == 2 else ((text,) for text in texts):
+    context = messages(line["context"])
+    texts = tuple(candidate["content"] for candidate in line.get("candidates", ()))
+    for slots in ((text,) for text in texts) if family.slots == 1 else (texts[: family.slots],):
         showing = Showing(context, slots, line.get("principle"))
         yield [{"role": message.role, "content": message.content} for message in family.messages(showing)]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from services.judging.protocol import JudgeProtocol
+from services.judging.protocol import Family
 from services.judging.reading import Reading, VerdictForm
 from services.judging.runtime import Completion
 from services.vocabulary import FinishReason, Flag, Outcome, Winner
@@ -26,7 +26,7 @@ class Heard:
     `p_first` is how far the first slot is preferred at the verdict token, at temperature 1: P(first) / (P(first) +
     P(second)), where a tie is a label P(first) + P(tie) / 2 over all three. `expected` is a pointwise judge's mean
     grade there. Both are None where the answer was read from text. `text` is what the judge wrote. Tokens and seconds
-    are the runtime's own, None where it gave none.
+    are the runtime's own, None where it gave none. What was not `sent` never reached the runtime, and cost nothing.
     """
 
     reading: Reading
@@ -37,6 +37,7 @@ class Heard:
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     latency_s: float | None = None
+    sent: bool = True
 
     @property
     def outcome(self) -> Outcome:
@@ -57,13 +58,8 @@ class Heard:
         """The reading as a trace keeps it, and what its probabilities say."""
         return self.reading.as_json() | {"p_first": self.p_first, "expected": self.expected}
 
-    @property
-    def sent(self) -> bool:
-        """False for a call that did not fit the context: it never reached the runtime, and cost nothing."""
-        return self.outcome is not Outcome.CONTEXT_OVERFLOW
 
-
-def hear_text(protocol: JudgeProtocol, completion: Completion, rule: ReadingRule) -> Heard:
+def hear_text(protocol: Family, completion: Completion, rule: ReadingRule) -> Heard:
     """An answer in the judge's own words. `seed` takes the published loose rule's answer wherever it has one.
 
     Such an answer keeps its place in the text only where the strict rule reads the same.
@@ -107,14 +103,15 @@ def hear_probability(form: VerdictForm, completion: Completion) -> Heard:
     return replace(heard, reading=replace(heard.reading, rule="verdict_probability", flags=frozenset()))
 
 
-def unanswered(outcome: Outcome) -> Heard:
-    """A call that came to nothing: it did not fit the context, was aborted, or was refused by the runtime.
+def unanswered(outcome: Outcome, *, sent: bool = True) -> Heard:
+    """A call that came to nothing: it did not fit the context, was aborted, or was refused.
 
-    Raises ValueError for an outcome that needs an answer.
+    What the runtime refuses was `sent`, what the model's chat template refuses was not. Raises ValueError for an
+    outcome that needs an answer.
     """
     if outcome not in NO_ANSWER:
         raise ValueError(f"{outcome} is the outcome of an answer")
-    return Heard(Reading(outcome, None, outcome.value))
+    return Heard(Reading(outcome, None, outcome.value), sent=sent and outcome is not Outcome.CONTEXT_OVERFLOW)
 
 
 def _shares(logprobs: Mapping[str, float], labels: Sequence[str]) -> dict[str, float] | None:

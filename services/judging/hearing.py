@@ -1,8 +1,4 @@
-"""A hearing: all the calls that one judge makes for one item, as a state machine that others drive.
-
-Guarantee: pure. What may be asked next follows from the options and from what was heard alone, so a hearing rebuilt
-from stored traces goes on exactly where it stopped.
-"""
+"""A hearing: all the calls that one judge makes for one item, as a state machine that others drive (`Proceeding`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -11,14 +7,13 @@ from services.judging.heard import Heard, ReadingRule, hear_labels, hear_probabi
 from services.judging.opinion import Bench, Opinion, come_to, weigh
 from services.judging.pairings import Pairs, Seating, pairings, seatings
 from services.judging.policies import Policy
-from services.judging.protocol import JudgeProtocol, Message, Showing
+from services.judging.proceeding import MOST_SAMPLES, CallKey
+from services.judging.protocol import Family, Message, Showing
 from services.judging.reading import before_label, unfinished
 from services.judging.runtime import Completion
 from services.judging.schedule import EarlyStop, Schedule
 from services.judging.weighing import Answer, Rule, Scales
 from services.vocabulary import Decide, Flag, Mode, OnConflict, Order, Orders, Outcome
-
-MOST_SAMPLES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ class HearingOptions:
             raise ValueError("tie_margin is not negative")
 
 
-def ways_to_decide(protocol: JudgeProtocol) -> tuple[Decide, ...]:
+def ways_to_decide(protocol: Family) -> tuple[Decide, ...]:
     """How a family's answers can decide, its own way when reasoning first."""
     soft = () if protocol.verdict is None else (Decide.SOFT,)
     if protocol.slots == 1:
@@ -73,39 +68,9 @@ def ways_to_decide(protocol: JudgeProtocol) -> tuple[Decide, ...]:
     return (Decide.VOTE, *soft) if protocol.grades is None else (Decide.SCORES, Decide.VOTE, *soft)
 
 
-def default_decide(protocol: JudgeProtocol, mode: Mode) -> Decide:
+def default_decide(protocol: Family, mode: Mode) -> Decide:
     """How a family decides when nothing else is said: by probabilities in direct mode."""
     return Decide.SOFT if mode is Mode.DIRECT else ways_to_decide(protocol)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class CallKey:
-    """The place of a call in its hearing. `forced`: one token out of the labels, after what was written before.
-
-    `match` numbers the pair, for a pointwise judge the candidate. When reasoning, a forced call is a follow-up: of a
-    text without a verdict, to force one; of a text with one, for its probability.
-    """
-
-    match: int
-    order: Order
-    sample: int
-    forced: bool
-
-    @property
-    def number(self) -> int:
-        """Unique and stable within item and judge; a follow-up comes right after the call that it follows."""
-        return (self.match * MOST_SAMPLES + self.sample) * 4 + self.order.swapped * 2 + self.forced
-
-    @classmethod
-    def from_number(cls, number: int) -> "CallKey":
-        """The key that has this number."""
-        match, sample = divmod(number // 4, MOST_SAMPLES)
-        return cls(match, Order.BA if number & 2 else Order.AB, sample, bool(number & 1))
-
-    @property
-    def first(self) -> "CallKey":
-        """The call of this sample that a follow-up follows."""
-        return CallKey(self.match, self.order, self.sample, forced=False)
 
 
 @dataclass(slots=True)
@@ -124,14 +89,10 @@ class _Trial:
 
 
 class Hearing:
-    """One judge, one item.
-
-    Ask `open_calls` in any order, `read` and `record` their answers: `record` tells what may be asked on top of them,
-    until the hearing has `ended`. Stored traces are recorded by ascending call number.
-    """
+    """One judge, one item. See Proceeding."""
 
     def __init__(
-        self, judge: str, item: str, comparison: Comparison, protocol: JudgeProtocol, options: HearingOptions
+        self, judge: str, item: str, comparison: Comparison, protocol: Family, options: HearingOptions
     ) -> None:
         """`item` is the item's own id, which draws the order when it is random.
 
@@ -163,11 +124,6 @@ class Hearing:
         candidates = self.seating(key).candidates
         texts = tuple(self._comparison.candidates[index] for index in candidates)
         return Showing(self._comparison.context, texts, self._options.principle)
-
-    def length(self, key: CallKey) -> int:
-        """How many characters of the caller's this call shows."""
-        showing = self.showing(key)
-        return sum(map(len, showing.slots)) + sum(len(turn.content) for turn in showing.context)
 
     def seating(self, key: CallKey) -> Seating:
         """Which candidates this call shows."""

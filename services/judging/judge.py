@@ -1,6 +1,6 @@
 """A judge: a model of the fleet together with its protocol, able to put its calls into tokens.
 
-Guarantee: a question is sent as it is or not at all: it fits the context with its answer, or it says that it does not.
+Guarantee: a question is sent as it is or not at all: it fits the context with its answer, or it says what forbids it.
 Nothing is ever cut off silently.
 """
 
@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import TemplateError
-
 from services.foundation.fleet import FleetModel
-from services.judging.hearing import CallKey, Hearing
+from services.judging.proceeding import CallKey, Proceeding
 from services.judging.prompt import Opening, Prompt, Renderer, UnsupportedTokenizer
-from services.judging.protocol import JudgeProtocol, Message, Showing
+from services.judging.protocol import Family, Message, Showing
 from services.judging.reading import VerdictForm, unfinished
 from services.judging.registry import protocol
 from services.judging.runtime import Call, Label, Sampling
+from services.vocabulary import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -27,14 +26,17 @@ LEAST_TOKENS = 256  # a reasoned answer shorter than this is not worth asking fo
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One call in tokens. `sampling` is None when prompt and answer do not fit the model's context.
+    """One call in tokens. `sampling` is None for what is not sent: its prompt is refused, or does not fit the model's
+    context with its answer.
 
-    `sampling.max_tokens` may be less than was wanted: then it is what the context leaves.
+    `sampling.max_tokens` may be less than was wanted: then it is what the context leaves. With `classifies` nothing is
+    drawn and only the prompt must fit.
     """
 
     prompt: Prompt
     sampling: Sampling | None
-    labels: tuple[Label, ...]
+    labels: tuple[Label, ...] = ()
+    classifies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Judge:
     """
 
     name: str
-    protocol: JudgeProtocol
+    protocol: Family
     renderer: Renderer
     sampling: Sampling
     context_length: int
@@ -58,27 +60,40 @@ class Judge:
         Raises Misconfigured: no such protocol, or a tokenizer that the protocol cannot be asked with.
         """
         family = protocol(model.protocol, model.protocol_options)
-        renderer = Renderer(tokenizer, vocabulary_size)
+        renderer = Renderer(tokenizer, vocabulary_size, generation_prompt=family.task is not Task.SCORE)
         _prove(renderer, family)
         reserve = _reserve(renderer, family.verdict) if family.verdict is not None else 0
         sampling = overridden(family.sampling, model.sampling.model_dump())
         return cls(model.name, family, renderer, sampling, model.context_length, reserve)
 
+    @property
+    def classifies(self) -> bool:
+        """Whether its runtime is asked for numbers, as a classifier, and writes nothing."""
+        return self.protocol.task is Task.SCORE
+
     def within(self, context_length: int) -> "Judge":
         """The same judge on a server that takes no more than so many tokens."""
         return replace(self, context_length=min(context_length, self.context_length))
 
-    def questions(self, calls: Sequence[tuple[Hearing, CallKey]], sampling: Sampling) -> list[Question]:
-        """The given calls of any hearings, in tokens, in the same order."""
-        messages = [self.protocol.messages(hearing.showing(key)) for hearing, key in calls]
-        prompts = self.renderer.render_many(messages)
+    def questions(self, calls: Sequence[tuple[Proceeding, CallKey]], sampling: Sampling) -> list[Question]:
+        """The given calls of any proceedings, in tokens, in the same order."""
+        showings = [proceeding.showing(key) for proceeding, key in calls]
+        distinct = list(dict.fromkeys(showings))  # samples and attempts show the same again
+        prompts = dict(zip(distinct, self.renderer.render_many(map(self.protocol.messages, distinct)), strict=True))
         openings: dict[str, Opening] = {}  # in direct mode all calls have the same one
         questions = []
-        for prompt, (hearing, key) in zip(prompts, calls, strict=True):
+        for showing, (proceeding, key) in zip(showings, calls, strict=True):
+            prompt = prompts[showing]
+            if prompt.refused is not None:
+                questions.append(Question(prompt, None))
+                continue
+            if self.classifies:
+                questions.append(self._scored(prompt, sampling))
+                continue
             if not key.forced:
                 questions.append(self._free(prompt, sampling))
                 continue
-            written = hearing.written_before(key)
+            written = proceeding.written_before(key)
             if written not in openings:
                 openings[written] = self._opening(written)
             questions.append(self._forced(prompt, written, openings[written]))
@@ -91,13 +106,17 @@ class Judge:
         a chunk, sent together, would each compute it.
         """
         prompt = self.renderer.render(self.protocol.messages(_probe(self.protocol)))
-        return Call(rid, prompt.ids, replace(self.sampling, max_tokens=1), ())
+        return Call(rid, prompt.ids, replace(self.sampling, max_tokens=1), classifies=self.classifies)
+
+    def _scored(self, prompt: Prompt, sampling: Sampling) -> Question:
+        fits = len(prompt.ids) < self.context_length
+        return Question(prompt, sampling if fits else None, classifies=True)
 
     def _free(self, prompt: Prompt, sampling: Sampling) -> Question:
         room = self.context_length - len(prompt.ids) - self.reserve
         if room < min(sampling.max_tokens, LEAST_TOKENS):
-            return Question(prompt, None, ())
-        return Question(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)), ())
+            return Question(prompt, None)
+        return Question(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)))
 
     def _opening(self, written: str) -> Opening:
         assert self.protocol.verdict is not None
@@ -123,22 +142,19 @@ def overridden(sampling: Sampling, changes: Mapping[str, Any]) -> Sampling:
     return replace(sampling, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _probe(family: JudgeProtocol) -> Showing:
+def _probe(family: Family) -> Showing:
     principle = "by what is kind" if family.takes_principle else None
     texts = ("the first answer", "the second answer")[: family.slots]
     return Showing((Message("user", "the one question"),), texts, principle)
 
 
-def _prove(renderer: Renderer, family: JudgeProtocol) -> None:
+def _prove(renderer: Renderer, family: Family) -> None:
     """Try whether the model's chat template shows all that the family asks with, in its order.
 
     Some templates leave out the turns of roles that they do not know, without a word. Raises UnsupportedTokenizer.
     """
     messages = family.messages(_probe(family))
-    try:
-        shown, place = renderer.render(messages).text, 0
-    except TemplateError as error:
-        raise UnsupportedTokenizer(f"the chat template refuses what {family.name} asks: {error}") from error
+    shown, place = renderer.render(messages).text, 0
     for message in messages:
         found = shown.find(message.content.strip(), place)
         if found < 0:

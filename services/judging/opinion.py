@@ -155,7 +155,7 @@ def weigh(judge: str, candidates: int, benches: Sequence[Bench], rule: Rule, fla
     samples = [heard for bench in benches for side in bench.seats for heard in bench.samples(side)]
     answers = [heard for heard in samples if heard.answered]
     sent = [heard for bench in benches for calls in bench.calls.values() for heard in calls if heard.sent]
-    grades = _grades(benches, rule, candidates) if rule.scales.grades else None
+    grades = _mean_grades(benches, rule, candidates) if rule.scales.grades else None
     counted: dict[str, Any] = {
         "judge": judge,
         "grades": grades,
@@ -272,7 +272,7 @@ def _ranking(bench: Bench) -> float | None:
     return fmean(means) if means else None
 
 
-def _grades(benches: Sequence[Bench], rule: Rule, candidates: int) -> tuple[float | None, ...]:
+def _mean_grades(benches: Sequence[Bench], rule: Rule, candidates: int) -> tuple[float | None, ...]:
     """Each candidate's mean over its seats of the mean over samples; None for one without a grade."""
     seated: list[list[float]] = [[] for _ in range(candidates)]
     for bench in benches:

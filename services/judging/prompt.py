@@ -1,8 +1,9 @@
 """Prompts as token ids, parameterised like SQL: what a caller wrote can never become a control token.
 
 Guarantee: the ids hold exactly the added tokens that the chat template itself writes, whatever the messages contain.
-Where no message spells one, they equal the tokenizer's own `apply_chat_template(tokenize=True)`. Every id lies inside
-the model's vocabulary: one outside it kills an SGLang server.
+Where no message spells one, they equal the tokenizer's own `apply_chat_template(tokenize=True)`, with the opening of an
+answer behind the last turn or without. Every id lies inside the model's vocabulary: one outside it kills an SGLang
+server.
 
 How: in every message the spellings of added tokens, and its first and last character, give way to sentinels; the chat
 template renders the rest, so that its own trimming applies; the result is split at the added tokens, which are all the
@@ -15,9 +16,10 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING
 
+from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
 from services.foundation.errors import Misconfigured
@@ -39,10 +41,14 @@ class UnsupportedTokenizer(Misconfigured):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A rendered conversation. `text` is what `ids` spell; lone surrogates stand in it as U+FFFD."""
+    """A rendered conversation. `text` is what `ids` spell; lone surrogates stand in it as U+FFFD.
+
+    `refused` says why this conversation cannot be asked with: then there are no ids and no text.
+    """
 
     ids: list[int]
     text: str
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +62,18 @@ class Opening:
 class Renderer:
     """Renders the prompts of one model. Safe to share between threads."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerFast", vocabulary_size: int) -> None:
+    def __init__(
+        self, tokenizer: "PreTrainedTokenizerFast", vocabulary_size: int, *, generation_prompt: bool = True
+    ) -> None:
         """`vocabulary_size` is the model's own: rows of its embedding, not entries of the tokenizer.
 
-        Raises UnsupportedTokenizer.
+        `generation_prompt`: whether a prompt ends with the opening of an answer, or, for a model that scores a
+        conversation, with its last turn. Raises UnsupportedTokenizer.
         """
         added = tokenizer.added_tokens_decoder
         self._template = tokenizer
         self._vocabulary_size = vocabulary_size
+        self._generation_prompt = generation_prompt
         self._ids = {token.content: number for number, token in added.items()}
         self._takes_before = {token.content for token in added.values() if token.lstrip}
         self._takes_after = {token.content for token in added.values() if token.rstrip}
@@ -73,35 +83,47 @@ class Renderer:
         self._prove()
 
     def render(self, messages: Sequence[Message]) -> Prompt:
-        """One conversation, ready for the judge's answer."""
-        return self.render_many([messages])[0]
+        """One conversation of ours, ready for the model's answer, or its score. Raises UnsupportedTokenizer."""
+        (prompt,) = self.render_many([messages])
+        if prompt.refused is not None:
+            raise UnsupportedTokenizer(prompt.refused)
+        return prompt
 
     def render_many(self, conversations: Iterable[Sequence[Message]]) -> list[Prompt]:
-        """Many conversations, their texts tokenised in one go. All contents are taken for hostile."""
+        """Many conversations, their texts tokenised in one go. All contents are taken for hostile.
+
+        One that cannot be asked with is refused alone: the chat template takes no such conversation, or it spells a
+        token that the model does not have.
+        """
         sentinels = _Sentinels()
-        rendered = []
+        rendered, refusals = [], []
         for messages in conversations:
-            hidden = [{"role": turn.role, "content": self._hide(turn.content, sentinels)} for turn in messages]
-            text = self._template.apply_chat_template(hidden, tokenize=False, add_generation_prompt=True)
-            assert isinstance(text, str)
-            # An alternation of fragments and added tokens that begins and ends with a fragment.
-            pieces = self._added.split(text)
-            pieces[::2] = map(sentinels.reveal, pieces[::2])
+            try:
+                pieces, refused = self._pieces(messages, sentinels), None
+            except TemplateError as error:
+                said = sentinels.reveal(str(error))
+                pieces, refused = [], f"the chat template refuses what it is given: {said}"
             rendered.append(pieces)
-        ids = self._encode(rendered)
-        return [Prompt(i, "".join(pieces)) for i, pieces in zip(ids, rendered, strict=True)]
+            refusals.append(refused)
+        prompts = []
+        for ids, pieces, refused in zip(self._encode(rendered), rendered, refusals, strict=True):
+            why = refused or self._foreign(ids)
+            prompts.append(Prompt(ids, "".join(pieces)) if why is None else Prompt([], "", why))
+        return prompts
 
     def opening(self, written: str, labels: Sequence[str]) -> Opening:
         """What is written between a prompt and a forced label: the judge's own text, down to its verdict's opening tag.
 
         Where a tokenizer joins the end of it to a label (`>A` is one token for Qwen's), the join is left to the label.
         In the judge's own text thinking tags are control tokens, as they are for the reading; nothing else is.
-        Raises UnsupportedTokenizer when two labels begin with the same token.
+        Raises UnsupportedTokenizer when two labels begin with the same token, or one that the model does not have.
         """
         before = _SURROGATE.sub("\ufffd", written)
         spellings = self._encode([self._thinking.split(before + label) for label in labels])
         common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*spellings, strict=False)))
         first = [ids[common] for ids in spellings if len(ids) > common]
+        if (foreign := self._foreign([*chain.from_iterable(spellings)])) is not None:
+            raise UnsupportedTokenizer(foreign)
         if len(set(first)) < len(labels):
             raise UnsupportedTokenizer(f"the labels {' and '.join(labels)} begin with the same token")
         named = zip(labels, first, strict=True)
@@ -109,6 +131,18 @@ class Renderer:
             Label(name, token, self._plain.decode([token], skip_special_tokens=False)) for name, token in named
         )
         return Opening(spellings[0][:common], tokens)
+
+    def _pieces(self, messages: Sequence[Message], sentinels: "_Sentinels") -> list[str]:
+        """A conversation as an alternation of fragments and added tokens that begins and ends with a fragment.
+
+        Raises jinja2's TemplateError where the chat template takes no such conversation.
+        """
+        hidden = [{"role": turn.role, "content": self._hide(turn.content, sentinels)} for turn in messages]
+        text = self._template.apply_chat_template(hidden, tokenize=False, add_generation_prompt=self._generation_prompt)
+        assert isinstance(text, str)
+        pieces = self._added.split(text)
+        pieces[::2] = map(sentinels.reveal, pieces[::2])
+        return pieces
 
     def _hide(self, text: str, sentinels: "_Sentinels") -> str:
         """The text with every spelling of an added token hidden, and both ends, so that none forms across them."""
@@ -122,7 +156,7 @@ class Renderer:
         return text[:begin] + sentinels.hide(core[0]) + middle + last + text[begin + len(core) :]
 
     def _encode(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
-        """The ids of texts given as alternations of fragments and added tokens. Raises UnsupportedTokenizer."""
+        """The ids of texts given as alternations of fragments and added tokens."""
         fragments = []
         for pieces in texts:
             for i in range(0, len(pieces), 2):
@@ -141,12 +175,15 @@ class Renderer:
                     ids.append(self._ids[piece])
                 else:
                     ids += next(encoded).ids
-            if max(ids, default=0) >= self._vocabulary_size:
-                raise UnsupportedTokenizer(
-                    f"the token {max(ids)} lies outside the model's vocabulary of {self._vocabulary_size}"
-                )
             result.append(ids)
         return result
+
+    def _foreign(self, ids: Sequence[int]) -> str | None:
+        """What is wrong with ids of which the model does not have all; None where it has."""
+        last = max(ids, default=0)
+        if last < self._vocabulary_size:
+            return None
+        return f"the token {last} lies outside the model's vocabulary of {self._vocabulary_size}"
 
     def _prove(self) -> None:
         """Try the guarantees on this very tokenizer, once. Raises UnsupportedTokenizer."""
@@ -154,9 +191,14 @@ class Renderer:
         for spelling in self._ids:
             if not numbers.isdisjoint(self._plain.encode(spelling, add_special_tokens=False).ids):
                 raise UnsupportedTokenizer(f"the plain text {spelling} becomes a control token")
-        probe = [{"role": turn.role, "content": turn.content} for turn in _PROBE]
-        expected = self._template.apply_chat_template(probe, add_generation_prompt=True, return_dict=False)
-        if self.render(_PROBE).ids != expected:
+        conversation = _PROBE if self._generation_prompt else (*_PROBE, Message("assistant", "A it is."))
+        rendered = self.render(conversation).ids
+        own = self._template.apply_chat_template(
+            [{"role": turn.role, "content": turn.content} for turn in conversation],
+            add_generation_prompt=self._generation_prompt,
+            return_dict=False,
+        )
+        if rendered != own:
             raise UnsupportedTokenizer("this tokenizer's chat template cannot be rendered in fragments")
 
 

@@ -1,15 +1,16 @@
-"""The port of a judge family: how to ask a model and how to read what it answers.
+"""The port of a model family: how to ask a model and how to read what it answers.
 
 Guarantee: a protocol is pure. It does no I/O and knows no runtime, database or web framework. Adding a family is
 adding one folder under `protocols/`.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from services.judging.reading import Reading, VerdictForm
 from services.judging.runtime import Sampling
-from services.vocabulary import FinishReason
+from services.vocabulary import FinishReason, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,17 @@ class Message:
     content: str
 
 
+def messages(turns: Iterable[Mapping[str, str]]) -> tuple[Message, ...]:
+    """The turns of a conversation as callers write it: objects with `role` and `content`."""
+    return tuple(Message(turn["role"], turn["content"]) for turn in turns)
+
+
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """What a judge is shown in one call: a context, and the candidates in its slots, the first slot first.
+    """What a model is shown in one call: a context, and the candidates in its slots, the first slot first.
 
     `context` alternates user and assistant and starts and ends with user. A pairwise family has two slots, a pointwise
-    one. `principle` is what the judge is asked to judge by, for families that take one.
+    one, and a family that writes none. `principle` is what the judge is asked to judge by, for families that take one.
     """
 
     context: tuple[Message, ...]
@@ -33,8 +39,8 @@ class Showing:
     principle: str | None = None
 
 
-class JudgeProtocol(Protocol):
-    """A judge family. Plain class attributes will do for its properties."""
+class Family(Protocol):
+    """A family of models. Plain class attributes will do for its properties."""
 
     @property
     def name(self) -> str:
@@ -47,18 +53,23 @@ class JudgeProtocol(Protocol):
         ...
 
     @property
+    def task(self) -> Task:
+        """What it does: judge candidates, write a text about a context, or score one candidate with a bare number."""
+        ...
+
+    @property
     def thinks(self) -> bool:
         """Whether its prompts open `<think>`, so that a completion holds the closing tag alone."""
         ...
 
     @property
     def slots(self) -> int:
-        """How many candidates one call shows: 2, it compares them, or 1, it grades it."""
+        """How many candidates one call shows: 2, it compares them; 1, it grades or scores it; 0, it writes one."""
         ...
 
     @property
     def grades(self) -> tuple[int, int] | None:
-        """The least and the greatest score of a candidate; None where it gives none. A pointwise family has them."""
+        """The least and the greatest score of a candidate; None where it gives none. A pointwise judge has them."""
         ...
 
     @property
@@ -68,7 +79,7 @@ class JudgeProtocol(Protocol):
 
     @property
     def sampling(self) -> Sampling:
-        """Its own sampling, where neither fleet nor job says otherwise."""
+        """Its own sampling, where neither fleet nor job says otherwise. What only scores draws nothing."""
         ...
 
     @property
@@ -77,11 +88,14 @@ class JudgeProtocol(Protocol):
         ...
 
     def messages(self, showing: Showing) -> list[Message]:
-        """The conversation that asks about `showing`. Caller texts arrive in it untouched, whatever they contain."""
+        """The conversation that asks about `showing`. Caller texts arrive in it untouched, whatever they contain.
+
+        It ends where the model goes on; for a model that scores, with the candidate as the assistant's turn.
+        """
         ...
 
     def read(self, completion: str, finish_reason: FinishReason) -> Reading:
-        """Read one completion. Total: any text gives a reading."""
+        """Read one completion: a text, or the JSON of a score. Total: any text gives a reading."""
         ...
 
     def injection_suspected(self, showing: Showing) -> bool:

@@ -31,7 +31,8 @@ class Reading:
     that decided, `span` where it read (code points in the raw completion), `seen` every other candidate answer.
     `seed_verdict` is what the loose rule published with the model would have said; it never enters an opinion unless
     the job asks for it. `scores` stand by slot, in the family's own grades; `ranking` is 1 (first slot much better) to
-    6, or -1 (both bad); `form` says which of a family's forms of answer it was.
+    6, or -1 (both bad); `form` says which of a family's forms of answer it was. Of a text that was written, `span` is
+    where it stands and `sentences` how many it has.
     """
 
     outcome: Outcome
@@ -41,14 +42,15 @@ class Reading:
     span: tuple[int, int] | None = None
     seen: tuple[Seen, ...] = ()
     seed_verdict: Winner | None = None
-    scores: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
     ranking: int | None = None
     form: str | None = None
+    sentences: int | None = None
 
     @property
     def answered(self) -> bool:
-        """True for an answer, a tie among them."""
-        return self.outcome in (Outcome.DECIDED, Outcome.TIE)
+        """True for an answer, a tie among them, and for a text that passed its gate."""
+        return self.outcome in (Outcome.DECIDED, Outcome.TIE, Outcome.ACCEPTED)
 
     def as_json(self) -> dict[str, Any]:
         """The reading as a trace keeps it. Spans stand for texts: the completion beside it holds them."""
@@ -63,6 +65,7 @@ class Reading:
             "scores": list(self.scores),
             "ranking": self.ranking,
             "form": self.form,
+            "sentences": self.sentences,
         }
 
 
@@ -108,23 +111,14 @@ def _bare(content: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GradeSet:
-    """The grades of a rubric as answers: whole numbers from 1 to `most`, at most 9, in digits."""
+    """The grades of a rubric as answers: whole numbers from 1 on, each written as its name, in any case."""
 
-    most: int
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.most <= 9:
-            raise ValueError("a rubric has 2 to 9 grades")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The grades, from the least on."""
-        return tuple(str(grade) for grade in range(1, self.most + 1))
+    names: tuple[str, ...]
 
     def match(self, content: str) -> int | None:
         """The grade that a block's content is, marks around it aside; None when it is anything else."""
         word = _bare(content)
-        return int(word) if word in self.names else None
+        return next((grade for grade, name in enumerate(self.names, start=1) if name.lower() == word), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +195,8 @@ def read_verdict(completion: str, finish_reason: FinishReason, form: VerdictForm
 
     Source: the shared reading rules; the model card of SDRM-Qwen3-4B-mask70 asks for the tag and for A or B only.
     """
-    seed = seed_verdict(completion) if form.labels.names[:2] == ("A", "B") else None
+    compares = form.labels.names[:2] == ("A", "B") and form.labels.match("A") is Winner.A
+    seed = seed_verdict(completion) if compares else None
     start = answer_start(completion, thinks=thinks)
     thinking = frozenset({Flag.THINK_UNCLOSED}) if start is None else frozenset[Flag]()
     if finish_reason is FinishReason.ABORT:

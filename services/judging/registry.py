@@ -1,7 +1,7 @@
-"""Where judge families are found by name.
+"""Where model families are found by name.
 
 Guarantee: a family is known by being there: a folder under `protocols/`, or an entry point of an installed package in
-the group `assizes.protocols`. The folder's `protocol.py` names its class, or a function that makes a judge, `PROTOCOL`;
+the group `assizes.protocols`. The folder's `protocol.py` names its class, or a function that makes one, `PROTOCOL`;
 an entry point names it itself.
 """
 
@@ -17,11 +17,11 @@ from typing import cast
 
 from services.foundation.errors import Misconfigured
 from services.judging import protocols
-from services.judging.protocol import JudgeProtocol
+from services.judging.protocol import Family
 
 GROUP = "assizes.protocols"
 
-Family = Callable[..., JudgeProtocol]
+Maker = Callable[..., Family]
 
 
 class UnknownProtocol(Misconfigured):
@@ -30,16 +30,16 @@ class UnknownProtocol(Misconfigured):
     code = "unknown_protocol"
 
 
-def protocol(name: str, options: Mapping[str, object] | None = None) -> JudgeProtocol:
+def protocol(name: str, options: Mapping[str, object] | None = None) -> Family:
     """The family `name`, made with `options` (a model's `protocol_options` in the fleet file).
 
     Raises UnknownProtocol, and Misconfigured when the family does not take these options.
     """
-    family = _family(name)
+    make = _maker(name)
     if foreign := sorted(set(options or ()) - option_names(name)):
         raise Misconfigured(f"the protocol {name} has no option {', '.join(foreign)}")
     try:
-        return family(**(options or {}))
+        return make(**(options or {}))
     except (TypeError, ValueError) as error:
         raise Misconfigured(f"the protocol {name} cannot be made with these options: {error}") from error
 
@@ -51,7 +51,7 @@ def names() -> list[str]:
 
 def option_names(name: str) -> frozenset[str]:
     """What the family `name` can be made with. Raises UnknownProtocol."""
-    return frozenset(inspect.signature(_family(name)).parameters)
+    return frozenset(inspect.signature(_maker(name)).parameters)
 
 
 def golden_cases(name: str) -> Path:
@@ -59,10 +59,10 @@ def golden_cases(name: str) -> Path:
 
     Raises UnknownProtocol.
     """
-    return Path(inspect.getfile(sys.modules[_family(name).__module__])).with_name("golden.jsonl")
+    return Path(inspect.getfile(sys.modules[_maker(name).__module__])).with_name("golden.jsonl")
 
 
-def _family(name: str) -> Family:
+def _maker(name: str) -> Maker:
     try:
         load = _families()[name]
     except KeyError:
@@ -71,10 +71,10 @@ def _family(name: str) -> Family:
 
 
 @cache
-def _families() -> Mapping[str, Callable[[], Family]]:
+def _families() -> Mapping[str, Callable[[], Maker]]:
     """Loaders by name: finding a family imports nothing of it."""
     folders = (folder.name for folder in pkgutil.iter_modules(protocols.__path__) if folder.ispkg)
-    families: dict[str, Callable[[], Family]] = {folder: partial(_built_in, folder) for folder in folders}
+    families: dict[str, Callable[[], Maker]] = {folder: partial(_built_in, folder) for folder in folders}
     for entry in entry_points(group=GROUP):
         if entry.name in families:
             raise Misconfigured(f"two protocols are called {entry.name}; one of them is {entry.value}")
@@ -82,5 +82,5 @@ def _families() -> Mapping[str, Callable[[], Family]]:
     return families
 
 
-def _built_in(folder: str) -> Family:
-    return cast(Family, import_module(f"{protocols.__name__}.{folder}.protocol").PROTOCOL)
+def _built_in(folder: str) -> Maker:
+    return cast(Maker, import_module(f"{protocols.__name__}.{folder}.protocol").PROTOCOL)

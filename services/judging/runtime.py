@@ -41,19 +41,21 @@ class Call:
 
     `input_ids` are checked against the vocabulary before they come here: an id outside it kills an SGLang server.
     With `labels` exactly one token is drawn, greedily and out of the labels alone, and the log-probabilities of all
-    labels come back.
+    labels come back. With `classifies` nothing is drawn: a classifier's numbers are asked for, `sampling` is not used.
     """
 
     rid: str
     input_ids: Sequence[int]
     sampling: Sampling
     labels: tuple[Label, ...] = ()
+    classifies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """What a runtime answered. Token counts are None where the server gives none (aborted in its queue).
 
+    `text` is what was written; of a classifier a JSON list of its numbers, as the server gave them.
     `label_logprobs`: natural logarithms by label name, in the order of `Call.labels`; empty without labels.
     `queue_s` and `latency_s` are seconds as the runtime measured them, None where it did not.
     """
@@ -99,7 +101,7 @@ class RuntimeUnavailable(Exception):
 class Runtime(Protocol):
     """A server that runs one model."""
 
-    async def generate(self, call: Call) -> Completion:
+    async def complete(self, call: Call) -> Completion:
         """Run one call to its end. Cancelling the awaiting task aborts the call on the runtime by its rid.
 
         Raises CallRefused, RuntimeUnavailable.

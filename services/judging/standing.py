@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from services.judging.pairings import connected
 from services.judging.policies import Policy
-from services.stats.ranking import rank
 from services.vocabulary import ItemError, Order, Winner
 
 EQUAL = 1e-9  # grades nearer than this share a rank
@@ -139,6 +138,8 @@ def rank_pairs(pairs: Sequence[tuple[int, int, float, float]], candidates: int) 
 
     Pairs may repeat, as they do in a circle of two or with several judges. None when they do not tie all together.
     """
+    from services.stats.ranking import rank  # noqa: PLC0415 - scipy adds half a second to the start of each worker
+
     if not connected([(first, second) for first, second, _, _ in pairs], candidates):
         return None
     wins = np.zeros((candidates, candidates))

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from services.judging.heard import Heard
 from services.judging.margins import MARGINS
-from services.judging.protocol import JudgeProtocol
+from services.judging.protocol import Family
 from services.vocabulary import Decide, OnConflict, Order, Winner
 
 VOTE = {Winner.A: 1.0, Winner.TIE: 0.5, Winner.B: 0.0}
@@ -61,7 +61,7 @@ class Scales:
     margin: str
 
     @classmethod
-    def of(cls, protocol: JudgeProtocol, decide: Decide, margin: str) -> "Scales":
+    def of(cls, protocol: Family, decide: Decide, margin: str) -> "Scales":
         """The scales of a family."""
         return cls(decide, protocol.slots == 2, protocol.grades, margin)
 

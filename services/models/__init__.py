@@ -2,6 +2,7 @@
 
 from services.models.chunk import Chunk
 from services.models.job import Item, Job
+from services.models.reappraisal import AnchorScores, AnchorTexts, Assessment, Reappraisal, Score
 from services.models.tenant import ApiKey, Tenant
 from services.models.trace import Trace
 from services.models.verdict import Opinion, Verdict
@@ -9,7 +10,10 @@ from services.models.webhook import Delivery, DeliveryAttempt, Event
 from services.models.worker import RuntimeEpoch, Worker
 
 __all__ = [
+    "AnchorScores",
+    "AnchorTexts",
     "ApiKey",
+    "Assessment",
     "Chunk",
     "Delivery",
     "DeliveryAttempt",
@@ -17,7 +21,9 @@ __all__ = [
     "Item",
     "Job",
     "Opinion",
+    "Reappraisal",
     "RuntimeEpoch",
+    "Score",
     "Tenant",
     "Trace",
     "Verdict",

@@ -16,9 +16,9 @@ from services.models.columns import instant, text
 class Chunk(SQLModel, table=True):
     """Items `first_seq` (included) to `end_seq` (excluded) of a job.
 
-    A chunk `settles` when its end settles its items: they have a verdict then, or are cancelled or expired as it is.
-    `succeeded` and `failed` count the verdicts written so far, so they are 0 where it does not settle; each flush moves
-    them, and ending the chunk adds them to the job.
+    `step` counts the stages of its job, from 0. A chunk `settles` when its end settles its items: they have a verdict
+    then, or are cancelled or expired as it is. `succeeded` and `failed` count the verdicts written so far, so they are
+    0 where it does not settle; each flush moves them, and ending the chunk adds them to the job.
     `flushes` tells a writer whose commit went unanswered whether it went through.
     The indexes cover `state`, which changes twice in a chunk's life, and none of the columns that flushes move.
     """
@@ -57,6 +57,7 @@ class Chunk(SQLModel, table=True):
     first_seq: int
     end_seq: int
     priority: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    step: int = Field(sa_column=Column(SmallInteger, nullable=False))
     state: str = Field(sa_column=text())
     settles: bool = Field(sa_column=Column(Boolean, nullable=False))
     fence: int = Field(default=0, sa_column=Column(BigInteger, nullable=False, server_default="0"))

@@ -15,11 +15,11 @@ from services.models.columns import instant, jsonb, text
 
 class Trace(SQLModel, table=True):
     """One call. `prompt`, `completion` and `error_message` are JSON string literals; `prompt` is null where only hashes
-    are kept.
+    are kept, and like its hash where the model's chat template refused what it was given.
 
-    `call` is the call's number within its item and judge (`services.judging.hearing.CallKey`). `slots` are the indices
-    of the candidates shown, in slot order; `shown_order` names that order where it has a name. `label_logprobs` are
-    natural logarithms by label, among the labels and at temperature 1. `latency_ms` is what the worker waited,
+    `call` is the call's number within its item and judge (`services.judging.proceeding.CallKey`). `slots` are the
+    indices of the candidates shown, in slot order; `shown_order` names that order where it has a name. `label_logprobs`
+    are natural logarithms by label, among the labels and at temperature 1. `latency_ms` is what the worker waited,
     `queue_ms` the runtime's own.
     """
 

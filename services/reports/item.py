@@ -1,4 +1,4 @@
-"""One heard item, as a report counts it.
+"""One heard comparison, as a report counts it.
 
 Guarantee: pure, and holds no text but names. What was not said or not reached is None.
 """
@@ -12,33 +12,26 @@ from typing import Any
 from services.judging.opinion import Opinion
 from services.judging.standing import Standing
 from services.judging.weighing import side
-from services.vocabulary import ItemError, ItemStatus, Winner
+from services.reports.settled import Settled, settled
+from services.vocabulary import Winner
 
 EVEN = 1e-9  # a mean of votes this near to 1/2 is a tie, but for rounding
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemRow(Settled):
     """A verdict, what the item's caller said of it, and the opinions that were formed, one a judge that has one.
 
     `systems` has an entry for each candidate. With more than two of them, `winner` and `label` are a candidate's index
     or a tie, and a verdict has a `standing`.
     """
 
-    seq: int
-    status: ItemStatus
     winner: Winner | int | None
     standing: Standing | None
     disagreement: float | None
-    error: ItemError | None
     label: Winner | int | None
-    cluster: str | None
     systems: tuple[str | None, ...]
     opinions: tuple[Opinion, ...]
-    calls: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
 
     @property
     def is_pair(self) -> bool:
@@ -69,18 +62,11 @@ def item_row(stored: Mapping[Any, Any]) -> ItemRow:
     standing = Standing.from_json(stored["standing"]) if stored["standing"] else None
     winner = Winner(stored["winner"]) if stored["winner"] and standing is None else None
     return ItemRow(
-        seq=stored["seq"],
-        status=ItemStatus(stored["status"]),
+        **settled(stored, said),
         winner=winner if standing is None else standing.winner,
         standing=standing,
         disagreement=stored["disagreement"],
-        error=ItemError(stored["error_code"]) if stored["error_code"] else None,
         label=Winner(said["label"]) if isinstance(said["label"], str) else said["label"],
-        cluster=said["cluster"],
         systems=tuple(said["systems"]),
         opinions=tuple(Opinion.from_json(json.loads(body)) for body in stored["opinions"]),
-        calls=stored["calls"],
-        prompt_tokens=stored["prompt_tokens"],
-        cached_tokens=stored["cached_tokens"],
-        completion_tokens=stored["completion_tokens"],
     )

@@ -8,10 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from services.contract import reports as wire
+from services.contract.reports import parts as wire
 from services.judging.opinion import Opinion
 from services.reports.item import ItemRow
-from services.reports.rates import ANSWERS, Labelled, Table, agreed, empty_table, holds, share, spent
+from services.reports.labels import ANSWERS, Labelled, Table, agreed, empty_table
+from services.reports.outcomes import ANSWERED, UNANSWERED
+from services.reports.rates import holds, share, spent
 from services.stats.position import position
 from services.vocabulary import Decide, Mode, Order, Orders, Outcome, Winner
 
@@ -93,7 +95,7 @@ class JudgeTally:
             answers=wire.Answers(
                 valid=share(n["valid"], n["samples"]),
                 forced=None if judge.mode is Mode.DIRECT else share(n["forced"], n["valid"]),
-                outcomes={outcome: self.outcomes[outcome] for outcome in Outcome},
+                outcomes={outcome: self.outcomes[outcome] for outcome in (*ANSWERED, *UNANSWERED)},
             ),
             stopped_early=self._stopped_early() if judge.samples > 1 else None,
             grades=self._grades(),

@@ -1,29 +1,23 @@
-"""The rates of a report while items are counted: shares, win rates, agreement with labels.
+"""The rates of a report while items are counted: shares, win rates, mean scores.
 
-Guarantee: pure, and independent of the order of the items. A win rate keeps a few bytes an item; the rest is counts.
+Guarantee: pure, and independent of the order of the items. A win rate and a mean score keep a few bytes an item; the
+rest is counts.
 """
 
 from array import array
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, ItemsView, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from services.contract import reports as wire
-from services.reports.item import ItemRow
-from services.stats.agreement import agreement
-from services.stats.intervals import Interval, clustered_mean, proportion
+from services.contract.reports import parts as wire
+from services.stats.intervals import ClusteredMean, clustered_mean, proportion
 from services.vocabulary import Winner
 
-Table = NDArray[np.int64]
-ANSWERS = (Winner.A, Winner.TIE, Winner.B)  # the rows and columns of every table
+MAX_SYSTEMS = 100
 
-
-def empty_table() -> Table:
-    """Counts of two answers, (3, 3), all 0."""
-    return np.zeros((len(ANSWERS), len(ANSWERS)), dtype=np.int64)
+Kept = TypeVar("Kept")
 
 
 def share(count: int, n: int) -> wire.Proportion:
@@ -41,14 +35,31 @@ def spent(counts: Mapping[str, int]) -> wire.Spent:
     )
 
 
-def agreed(table: Table) -> wire.Agreement:
-    """Agreement out of a table of answers by label."""
-    return wire.Agreement.model_validate(agreement(table))
-
-
 def holds(interval: wire.Interval | None, rate: float | None) -> bool:
     """True when `rate` lies in `interval`; False when either is undefined."""
     return interval is not None and rate is not None and interval.low <= rate <= interval.high
+
+
+class Followed(Generic[Kept]):
+    """What is kept of each system, for the first `MAX_SYSTEMS` of them: names must not fill the memory."""
+
+    def __init__(self, make: Callable[[], Kept]) -> None:
+        self.omitted = 0  # how often another one was asked for
+        self._make = make
+        self._kept: dict[str | None, Kept] = {}
+
+    def of(self, system: str | None) -> Kept | None:
+        """What is kept of a system; None when it is not followed."""
+        if system not in self._kept:
+            if len(self._kept) == MAX_SYSTEMS:
+                self.omitted += 1
+                return None
+            self._kept[system] = self._make()
+        return self._kept[system]
+
+    def items(self) -> ItemsView[str | None, Kept]:
+        """Each system that is followed, and what is kept of it."""
+        return self._kept.items()
 
 
 @dataclass(slots=True)
@@ -79,51 +90,36 @@ class Wins:
         wins, ties, losses = (int(kind.sum()) for kind in (won, tied, lost))
         rate = proportion(wins + ties / 2, mean.items)
         return wire.WinRate(
+            **_over_clusters(mean),
             pairs=mean.items,
             wins=wins,
             ties=ties,
             losses=losses,
             rate=rate.rate,
-            clusters=mean.clusters,
-            bootstrap=_interval(mean.bootstrap),
-            cluster_mean=mean.cluster_mean,
-            t=_interval(mean.t),
-            wilson=_interval(rate.wilson),
+            wilson=None if rate.wilson is None else wire.Interval.model_validate(rate.wilson),
         )
 
 
 @dataclass(slots=True)
-class Labelled:
-    """Answers on labelled items. `table`: of two candidates, answer by label. Of more, an answer is right or not."""
+class Scores:
+    """The scores of texts: one an item, with its cluster's key."""
 
-    table: Table = field(default_factory=empty_table)
-    counts: Counter[str] = field(default_factory=Counter)
-    labels: Counter[Winner | int] = field(default_factory=Counter)  # of the answered items with more than two
+    clusters: "array[int]" = field(default_factory=lambda: array("Q"))
+    values: "array[float]" = field(default_factory=lambda: array("d"))
 
-    def add(self, row: ItemRow, winner: Winner | int | None) -> None:
-        """Count the answer on an item, None where there is none; an item without a label does not count."""
-        if row.label is None:
-            return
-        self.counts.update(items=1, ranked=not row.is_pair)
-        if winner is None:
-            return
-        if isinstance(winner, Winner) and isinstance(row.label, Winner) and row.is_pair:
-            self.table[ANSWERS.index(winner), ANSWERS.index(row.label)] += 1
-        else:
-            self.counts.update(right=winner == row.label)
-            self.labels[row.label] += 1
+    def add(self, cluster: int, score: float) -> None:
+        """Count one item's text."""
+        self.clusters.append(cluster)
+        self.values.append(score)
 
-    @property
-    def best(self) -> wire.Accuracy | None:
-        """Of the items with more than two candidates and an answer, those where it is right; None without a label."""
-        if not self.counts["ranked"]:
-            return None
-        answered = self.labels.total()
-        return wire.Accuracy(
-            raw=share(self.counts["right"], answered),
-            base=share(max(self.labels.values(), default=0), answered),
-        )
+    def mean(self) -> wire.MeanScore:
+        """The mean over all texts."""
+        values = np.asarray(self.values, dtype=np.float64)
+        ones = np.ones(len(values), dtype=np.int64)
+        mean = clustered_mean(values, ones, np.asarray(self.clusters, dtype=np.uint64))
+        return wire.MeanScore(**_over_clusters(mean), texts=mean.items, mean=mean.mean)
 
 
-def _interval(interval: Interval | None) -> wire.Interval | None:
-    return None if interval is None else wire.Interval.model_validate(interval)
+def _over_clusters(mean: ClusteredMean) -> dict[str, Any]:
+    """The fields of OverClusters."""
+    return wire.OverClusters.model_validate(mean).model_dump()

@@ -17,6 +17,7 @@ from statsmodels.stats.proportion import proportion_confint
 CONFIDENCE = 0.95
 RESAMPLES = 5_000
 FEW_CLUSTERS = 30  # below it, intervals over clusters are too narrow to be relied on (Cameron & Miller 2015)
+MOST_KINDS = 1_000  # of clusters that are drawn one by one
 _CELLS = 2_000_000  # resampled counts held at once
 
 
@@ -102,15 +103,22 @@ def _bootstrap(sums: NDArray[np.float64], sizes: NDArray[np.int64], seed: int) -
     Efron & Tibshirani (1993), chapter 13.
 
     Clusters of equal sum and size are interchangeable, so their counts are drawn instead of their names: the same
-    distribution, and a million one-item clusters cost no more than the three values that an item can have.
+    distribution, and a million one-item clusters cost no more than the three values that an item can have. Where they
+    are of too many kinds for that, they are first joined at random into groups: sums of independent clusters, so the
+    spread of the mean that they show has the same expectation.
     """
     kinds, multiplicity = np.unique(np.column_stack([sums, sizes]), axis=0, return_counts=True)
     generator = np.random.default_rng(seed)
+    if len(kinds) > MOST_KINDS:
+        shuffled = generator.permutation(np.repeat(kinds, multiplicity, axis=0))
+        kinds = np.array([group.sum(axis=0) for group in np.array_split(shuffled, MOST_KINDS)])
+        multiplicity = np.ones_like(multiplicity, shape=MOST_KINDS)
+    draws = int(multiplicity.sum())
     block = max(1, _CELLS // len(kinds))
     means = np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, block):
         part = means[start : start + block]
-        drawn = generator.multinomial(len(sums), multiplicity / len(sums), size=len(part)) @ kinds
+        drawn = generator.multinomial(draws, multiplicity / draws, size=len(part)) @ kinds
         part[:] = drawn[:, 0] / drawn[:, 1]
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(float(low), float(high))

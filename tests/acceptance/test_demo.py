@@ -1,4 +1,4 @@
-"""`python -m embedded demo`: the main job, from submission to report and webhook, as a newcomer sees it."""
+"""`python -m embedded demo` and `reappraise`: a job from submission to report and webhook, as a newcomer sees it."""
 
 import sys
 from pathlib import Path
@@ -8,30 +8,54 @@ import pytest
 from embedded import models
 from embedded.places import CHECKOUT
 from embedded.processes import run
+from services.contract.jobs import NOT_CLINICAL
 from tests.integration.test_embedded_stack import left_of
 
+WEBHOOK = "webhook: job.completed arrived and its signature was verified"
 
-def demo(home: Path, *arguments: str) -> list[str]:
+
+def shown(command: str, home: Path, *arguments: str) -> list[str]:
     """Run it to its end; the lines that it printed."""
-    command = [sys.executable, "-m", "embedded", "demo", "--home", str(home), *arguments]
-    printed = run("the demo", command, cwd=CHECKOUT)
+    printed = run(
+        f"the {command}",
+        [sys.executable, "-m", "embedded", command, "--home", str(home), *arguments],
+        cwd=CHECKOUT,
+    )
     assert left_of(home) == []
     return printed.splitlines()
 
 
+def shown_scripted(command: str, home: Path) -> list[str]:
+    """The same with the scripted runtime, which every line must say."""
+    models.make("scripted")  # set-up, which says what it makes, is not part of what is shown
+    lines = shown(command, home, "--runtime", "scripted")
+    assert all(line.startswith("[scripted runtime]") for line in lines)
+    return [line.removeprefix("[scripted runtime]").removeprefix(" ") for line in lines]
+
+
 @pytest.mark.sglang
 def test_on_real_parts(tmp_path: Path) -> None:
-    lines = demo(tmp_path / "home")
+    lines = shown("demo", tmp_path / "home")
     text = "\n".join(lines)
-    assert "completed: 24 of 24 judged" in text
+    assert "completed: 24 of 24 done" in text
     assert "## Against human labels" in lines
     assert "48 calls" in text
-    assert "webhook: job.completed arrived and its signature was verified" in lines
+    assert WEBHOOK in lines
     assert "scripted" not in text
 
 
-def test_with_the_scripted_runtime_every_line_says_so(tmp_path: Path) -> None:
-    models.make("scripted")  # set-up, which says what it makes, is not part of the demo
-    lines = demo(tmp_path / "home", "--runtime", "scripted")
-    assert all(line.startswith("[scripted runtime]") for line in lines)
-    assert "[scripted runtime] webhook: job.completed arrived and its signature was verified" in lines
+def test_judging_with_the_scripted_runtime(tmp_path: Path) -> None:
+    assert WEBHOOK in shown_scripted("demo", tmp_path / "home")
+
+
+def test_reappraising_with_the_scripted_runtime(tmp_path: Path) -> None:
+    lines = shown_scripted("reappraise", tmp_path / "home")
+    text = "\n".join(lines)
+    assert "completed: 6 of 6 done" in text
+    assert WEBHOOK in lines
+    assert text.index("they choose at random") < text.index("## ")
+    assert NOT_CLINICAL in text
+    for system in ("careful", "platitude"):
+        assert f"| {system} " in text
+    for member in ("tiny-rm-0", "tiny-rm-1"):
+        assert f"| {member} " in text

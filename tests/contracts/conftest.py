@@ -5,7 +5,8 @@ Guarantee: a test that asks for `server` runs against both, and finds nobody els
 
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -15,8 +16,10 @@ from embedded import models
 from embedded.places import CHECKOUT
 from embedded.processes import spawn
 from services.foundation.fleet import FleetModel
-from tests.contracts.server import CONTEXT, PATIENCE_S, QUEUE, SLOTS, STORY, Server
+from tests.contracts.server import CONTEXT, FLOAT32, PATIENCE_S, QUEUE, SLOTS, STORY, Server
 from workers.runtime.launch import launch
+
+OnSGLang = Callable[..., AbstractContextManager[Server]]
 
 
 def _free_port() -> int:
@@ -26,13 +29,13 @@ def _free_port() -> int:
         return port
 
 
-@pytest.fixture(scope="session")
-def scripted_server(server_folder: Path) -> Iterator[Server]:
-    """The scripted runtime."""
+@contextmanager
+def scripted(folder: Path, *flags: str) -> Iterator[Server]:
+    """A scripted runtime that takes long over a story."""
     port, weights = _free_port(), models.make("scripted")
     command = [sys.executable, "-m", "embedded", "scripted", "--port", str(port), "--tokenizer", str(weights)]
     command += ["--slots", str(SLOTS), "--max-queued-requests", str(QUEUE), "--context-length", str(CONTEXT)]
-    child = spawn("the scripted runtime", command, log=server_folder / "scripted.log", cwd=CHECKOUT)
+    child = spawn("the scripted runtime", [*command, *flags], log=folder / f"scripted-{port}.log", cwd=CHECKOUT)
     server = Server(f"http://127.0.0.1:{port}", weights, scripted=True)
     try:
         child.wait_until(lambda: _ready(server), PATIENCE_S)
@@ -43,32 +46,64 @@ def scripted_server(server_folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def real_server(sglang_python: Path, server_folder: Path, sglang_environment: dict[str, str]) -> Iterator[Server]:
+def on_sglang(sglang_python: Path, server_folder: Path, sglang_environment: dict[str, str]) -> OnSGLang:
+    """A function that serves one of the small models on a real SGLang for the length of a `with` block."""
+
+    @contextmanager
+    def serving(name: models.ModelName, *flags: str, classifies: bool = False) -> Iterator[Server]:
+        weights = models.make(name)
+        limits = ("--max-running-requests", str(SLOTS), "--max-queued-requests", str(QUEUE))
+        model = FleetModel(
+            name=name,
+            protocol="reward" if classifies else "sdrm",
+            weights=str(weights),
+            context_length=CONTEXT,
+            gpus=0,
+            python=str(sglang_python),
+            launch=("--device", "cpu", "--max-total-tokens", "16384", "--sleep-on-idle", *limits, *flags),
+        )
+        launched = launch(
+            model,
+            port=_free_port(),
+            log=server_folder / f"{name}.log",
+            classifies=classifies,
+            start_s=600,
+            environment=sglang_environment,
+        )
+        try:
+            yield Server(launched.url, weights, scripted=False)
+        finally:
+            launched.stop()
+
+    return serving
+
+
+@pytest.fixture(scope="session")
+def scripted_server(server_folder: Path) -> Iterator[Server]:
+    """The scripted runtime."""
+    with scripted(server_folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def scripted_classifier(server_folder: Path) -> Iterator[Server]:
+    """The scripted runtime as a classifier."""
+    with scripted(server_folder, "--is-embedding") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def real_server(on_sglang: OnSGLang) -> Iterator[Server]:
     """A real SGLang that serves a tiny Qwen3 with random weights."""
-    weights = models.make("tiny-qwen3")
-    model = FleetModel(
-        name="tiny-qwen3",
-        protocol="sdrm",
-        weights=str(weights),
-        context_length=CONTEXT,
-        gpus=0,
-        python=str(sglang_python),
-        launch=(
-            *("--device", "cpu", "--max-total-tokens", "16384", "--sleep-on-idle"),
-            *("--max-running-requests", str(SLOTS), "--max-queued-requests", str(QUEUE)),
-        ),
-    )
-    launched = launch(
-        model,
-        port=_free_port(),
-        log=server_folder / "tiny-qwen3.log",
-        start_s=600,
-        environment=sglang_environment,
-    )
-    try:
-        yield Server(launched.url, weights, scripted=False)
-    finally:
-        launched.stop()
+    with on_sglang("tiny-qwen3") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def real_classifier(on_sglang: OnSGLang) -> Iterator[Server]:
+    """A real SGLang that serves a tiny reward model with random weights."""
+    with on_sglang("tiny-rm-0", *FLOAT32, classifies=True) as server:
+        yield server
 
 
 @pytest.fixture(params=["scripted", pytest.param("sglang", marks=pytest.mark.sglang)])
@@ -78,6 +113,16 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     server.wait_until_idle()
     yield server
     server.wait_until_idle()
+
+
+@pytest.fixture(params=["scripted", pytest.param("sglang", marks=pytest.mark.sglang)])
+def classifier(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Each of the two as a classifier, idle before and after."""
+    name = "scripted_classifier" if request.param == "scripted" else "real_classifier"
+    classifier: Server = request.getfixturevalue(name)
+    classifier.wait_until_idle()
+    yield classifier
+    classifier.wait_until_idle()
 
 
 def _ready(server: Server) -> bool:

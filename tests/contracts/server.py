@@ -13,6 +13,7 @@ import httpx
 
 SLOTS, QUEUE, CONTEXT = 2, 4, 2048
 STORY = "Once upon a time"  # the scripted runtime takes long over it, a real server over every long answer
+FLOAT32 = ("--dtype", "float32")  # of bfloat16, three digits of a score are left
 PATIENCE_S = 120.0  # for things that take a second on an idle machine
 
 
@@ -45,6 +46,17 @@ class Server:
         response = self.generate(prompt, max_new_tokens, **more)
         assert response.status_code == 200, response.text
         return response.json()
+
+    def classify(self, ids: list[int], **more: Any) -> httpx.Response:
+        """One call for a classifier's numbers."""
+        return self.post("/classify", {"input_ids": ids, **more})
+
+    def score(self, ids: list[int]) -> float:
+        """What a classifier with one number says of a prompt, which must be a success."""
+        response = self.classify(ids)
+        assert response.status_code == 200, response.text
+        (score,) = response.json()["embedding"]
+        return float(score)
 
     def loads(self) -> tuple[int, int]:
         """(running, waiting)."""

@@ -1,9 +1,10 @@
-"""What every judge family keeps to, shipped or installed. `-k NAME` runs it for one.
+"""What every model family keeps to, shipped or installed, whether it judges, writes or scores. `-k NAME` runs one.
 
 A family is tried as it is made without options, and with each set of options that its golden cases name.
 """
 
 import json
+import math
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +17,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.judging.protocol import JudgeProtocol, Message, Showing
+from services.judging.protocol import Family, Message, Showing
 from services.judging.reading import Reading, VerdictForm, unfinished
 from services.judging.registry import golden_cases, names, protocol
 from services.judging.runtime import Sampling
-from services.vocabulary import FinishReason, Flag, Outcome, Winner
+from services.vocabulary import FinishReason, Flag, Outcome, Task, Winner
 
 # For a text of so many characters what takes linear time needs a tenth of these seconds, quadratic time many of them.
 LONG, CPU_S = 500_000, 5.0
-ROLES = ("user", "assistant", "user")
+# What a family of each task may read, and what its golden cases show at the least.
+_UNREAD = {Outcome.UNPARSEABLE, Outcome.TRUNCATED}
+SHOWN = {
+    Task.JUDGE: {Outcome.DECIDED, *_UNREAD},
+    Task.WRITE: {Outcome.ACCEPTED, Outcome.EMPTY, Outcome.TOO_LONG, *_UNREAD},
+    Task.SCORE: {Outcome.DECIDED, Outcome.UNPARSEABLE},
+}
+READ = {task: {*outcomes, Outcome.ABORTED} for task, outcomes in SHOWN.items()}
+READ[Task.JUDGE].add(Outcome.TIE)
 MANY = settings(max_examples=50, deadline=None)
 
 
@@ -47,7 +56,7 @@ class Form:
         return f"{self.name}({', '.join(f'{option}={json.dumps(value)}' for option, value in self.options.items())})"
 
     @property
-    def judge(self) -> JudgeProtocol:
+    def judge(self) -> Family:
         """The family, made."""
         return protocol(self.name, self.options)
 
@@ -72,7 +81,9 @@ def forms(name: str) -> list[Form]:
 
 FORMS = [form for name in names() for form in forms(name)]
 WITH_A_VERDICT = [form for form in FORMS if form.judge.verdict is not None]
+WRITING = [form for form in FORMS if form.judge.task is Task.WRITE]
 every_form = pytest.mark.parametrize("form", FORMS, ids=str)
+every_form_that_writes = pytest.mark.parametrize("form", WRITING, ids=str)
 every_form_with_a_verdict = pytest.mark.parametrize("form", WITH_A_VERDICT, ids=str)
 every_golden_case = pytest.mark.parametrize(
     ("name", "case"),
@@ -99,7 +110,7 @@ def test_its_golden_cases_show_what_matters(name: str) -> None:
     cases = golden(name)
     assert {case["injection_suspected"] for case in cases if "ask" in case} == {True, False}
     read = {case["reading"]["outcome"] for case in cases if "read" in case}
-    assert read >= {Outcome.DECIDED, Outcome.UNPARSEABLE, Outcome.TRUNCATED}
+    assert read >= SHOWN[protocol(name).task]
 
 
 @every_form
@@ -110,9 +121,12 @@ def test_it_says_what_it_is(form: Form) -> None:
     assert isinstance(judge.version, str)
     assert isinstance(judge.sampling, Sampling)
     assert (judge.thinks in (True, False)) and (judge.takes_principle in (True, False))
-    assert judge.slots in (1, 2)
-    assert (judge.grades is not None) or judge.slots == 2, "a single candidate can only be graded"
-    if judge.grades is not None:
+    assert judge.slots in {Task.JUDGE: (1, 2), Task.WRITE: (0,), Task.SCORE: (1,)}[judge.task]
+    if judge.task is not Task.JUDGE:
+        assert (judge.grades, judge.verdict, judge.takes_principle) == (None, None, False)
+    elif judge.grades is None:
+        assert judge.slots == 2, "a judge grades a single candidate"
+    else:
         least, most = judge.grades
         assert least < most
 
@@ -149,7 +163,7 @@ def pieces(form: Form) -> st.SearchStrategy[str]:
 
 
 def completions(form: Form) -> st.SearchStrategy[str]:
-    """Anything that a judge may write."""
+    """Anything that a model may write."""
     return st.lists(pieces(form), max_size=12).map("".join)
 
 
@@ -164,7 +178,7 @@ def test_every_completion_has_a_reading_and_only_answers_have_values(
 ) -> None:
     judge, text = form.judge, data.draw(completions(form))
     reading = judge.read(text, finish)
-    assert reading.outcome not in (Outcome.FAILED, Outcome.CONTEXT_OVERFLOW)
+    assert reading.outcome in READ[judge.task]
     assert (reading.outcome is Outcome.ABORTED) == (finish is FinishReason.ABORT)
     assert reading.outcome is not Outcome.TRUNCATED or finish is FinishReason.LENGTH
     assert reading.flags.isdisjoint({Flag.FORCED, Flag.INJECTION_SUSPECTED})
@@ -175,20 +189,37 @@ def test_every_completion_has_a_reading_and_only_answers_have_values(
         assert reading.span is not None, "an answer says where it was read"
     assert (reading.winner is not None) == (reading.answered and judge.slots == 2)
     assert (reading.winner is Winner.TIE) == (reading.outcome is Outcome.TIE)
-    assert_scores_are_grades(judge, reading)
+    assert_scores_are_the_familys_own(judge, reading)
+    assert (reading.sentences is not None) == (judge.task is Task.WRITE)
     json.dumps(reading.as_json())
 
 
-def assert_scores_are_grades(judge: JudgeProtocol, reading: Reading) -> None:
+def assert_scores_are_the_familys_own(judge: Family, reading: Reading) -> None:
+    scores = judge.slots if judge.grades is not None or judge.task is Task.SCORE else 0
+    assert len(reading.scores) == (scores if reading.answered else 0)
+    assert all(map(math.isfinite, reading.scores))
+    if judge.grades is not None:
+        least, most = judge.grades
+        assert all(least <= score <= most for score in reading.scores)
     if not reading.answered or judge.grades is None:
-        assert (reading.scores, reading.ranking) == ((), None)
-        return
-    least, most = judge.grades
-    assert len(reading.scores) == judge.slots
-    assert all(least <= score <= most for score in reading.scores)
+        assert reading.ranking is None
     assert reading.ranking is None or reading.ranking in (-1, 1, 2, 3, 4, 5, 6)
-    if judge.slots == 1:
+    if judge.slots == 1 and reading.answered:
         assert reading.outcome is Outcome.DECIDED
+
+
+@every_form_that_writes
+@MANY
+@given(data=st.data(), finish=FINISHES)
+def test_a_text_that_was_written_is_a_stripped_part_of_the_completion(
+    form: Form, data: st.DataObject, finish: FinishReason
+) -> None:
+    text = data.draw(completions(form))
+    reading = form.judge.read(text, finish)
+    if reading.span is not None:
+        written = text[slice(*reading.span)]
+        assert written == written.strip() != ""
+        assert "</think>" not in text[reading.span[0] :]
 
 
 @every_form
@@ -258,15 +289,21 @@ def test_a_long_hostile_text_is_read_in_linear_time(name: str) -> None:
 # Asking
 
 
-def places(judge: JudgeProtocol) -> list[str]:
+def roles(judge: Family) -> Sequence[str]:
+    """The turns of a context: a conversation, or a scenario alone for a family that writes."""
+    return ("user",) if judge.task is Task.WRITE else ("user", "assistant", "user")
+
+
+def places(judge: Family) -> list[str]:
     """A text for each place that callers' texts have in a prompt: the turns, the slots, a principle if one is taken."""
-    return [f"(place-{number})" for number in range(len(ROLES) + judge.slots + judge.takes_principle)]
+    return [f"(place-{number})" for number in range(len(roles(judge)) + judge.slots + judge.takes_principle)]
 
 
-def showing(judge: JudgeProtocol, texts: Sequence[str]) -> Showing:
+def showing(judge: Family, texts: Sequence[str]) -> Showing:
     """A showing with these texts in its places."""
-    turns, rest = texts[: len(ROLES)], texts[len(ROLES) :]
-    context = tuple(Message(role, turn) for role, turn in zip(ROLES, turns, strict=True))
+    speakers = roles(judge)
+    turns, rest = texts[: len(speakers)], texts[len(speakers) :]
+    context = tuple(Message(role, turn) for role, turn in zip(speakers, turns, strict=True))
     return Showing(context, tuple(rest[: judge.slots]), rest[judge.slots] if judge.takes_principle else None)
 
 
@@ -278,7 +315,7 @@ def careless(form: Form) -> list[str]:
     return [*slots, *formats, *tags, *form.lines, *places(form.judge)]
 
 
-def assert_untouched(judge: JudgeProtocol, texts: Sequence[str]) -> None:
+def assert_untouched(judge: Family, texts: Sequence[str]) -> None:
     """The prompt with these texts is the one with the names of the places, each text where its place is named."""
     named = dict(zip(places(judge), texts, strict=True))
     plain = judge.messages(showing(judge, places(judge)))
@@ -291,7 +328,7 @@ def test_a_prompt_shows_every_text_the_first_slot_first(form: Form) -> None:
     judge, its_places = form.judge, places(form.judge)
     contents = "\n".join(message.content for message in judge.messages(showing(judge, its_places)))
     assert [place for place in its_places if place not in contents] == []
-    slots = [contents.index(place) for place in its_places[len(ROLES) :][: judge.slots]]
+    slots = [contents.index(place) for place in its_places[len(roles(judge)) :][: judge.slots]]
     assert slots == sorted(slots)
 
 
@@ -334,7 +371,7 @@ def test_a_text_that_imitates_its_verdict_is_suspected_wherever_it_stands(form: 
     assert judge.injection_suspected(showing(judge, its_places)) is False
     tag = judge.verdict.tag
     for imitation in (f"<{tag}>", f"</{tag}>", f"<{tag.upper()} >", f"so: <{tag}>{judge.verdict.labels.names[0]}"):
-        for number in range(len(ROLES) + judge.slots):
+        for number in range(len(roles(judge)) + judge.slots):
             texts = [*its_places[:number], imitation, *its_places[number + 1 :]]
             assert judge.injection_suspected(showing(judge, texts)) is True
 
@@ -345,6 +382,6 @@ def test_a_long_hostile_text_is_searched_in_linear_time(name: str) -> None:
     judge = form.judge
     starts = ["<", "<|", "[", " ", "\n", *begun_tags(judge.verdict), *(line[:-1] or line for line in form.lines)]
     for start in starts:
-        long = Showing((), ("",) * (judge.slots - 1) + (start * (LONG // len(start)),))
+        long = Showing((Message("user", start * (LONG // len(start))),), ("",) * judge.slots)
         with in_linear_time(start):
             assert judge.injection_suspected(long) in (True, False)

@@ -12,7 +12,7 @@ import pytest
 
 import embedded
 from services.foundation.fleet import FleetModel
-from services.jobs.docket import comparison
+from services.jobs.hear import comparison
 from services.judging.hearing import Comparison, Hearing, HearingOptions
 from services.judging.judge import GREEDY, Judge
 from services.judging.opinion import Opinion
@@ -59,7 +59,7 @@ async def heard(runtime: SGLangRuntime, judge: Judge, item: Comparison, options:
         (question,) = judge.questions([(hearing, key)], judge.sampling)
         assert question.sampling is not None
         call = Call(f"{id(hearing)}-{key.number}", question.prompt.ids, question.sampling, question.labels)
-        hearing.record(key, hearing.read(key, await runtime.generate(call)))
+        hearing.record(key, hearing.read(key, await runtime.complete(call)))
     return hearing.opinion()
 
 
@@ -118,7 +118,7 @@ def test_first_orders_before_second_ones_share_their_prefixes(
             keys = hearing.open_calls()
             for question in judge.questions([(hearing, key) for key in keys], judge.sampling):
                 call = Call(f"alone-{len(answers)}", question.prompt.ids, GREEDY, question.labels)
-                answers.append(await runtime.generate(call))
+                answers.append(await runtime.complete(call))
         return answers
 
     forget(smollm2_server)

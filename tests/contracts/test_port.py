@@ -63,7 +63,7 @@ def test_it_tells_how_busy_the_server_is(server: Server) -> None:
 
 
 def test_a_call_comes_back_as_a_completion(server: Server) -> None:
-    completion = spoken(server, lambda runtime: runtime.generate(Call("c-1", [20, 21, 22, 23], GREEDY)))
+    completion = spoken(server, lambda runtime: runtime.complete(Call("c-1", [20, 21, 22, 23], GREEDY)))
     assert completion.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
     assert completion.prompt_tokens == 4
     assert 1 <= completion.completion_tokens <= 3
@@ -73,7 +73,7 @@ def test_a_call_comes_back_as_a_completion(server: Server) -> None:
 
 def test_a_label_call_draws_one_label_and_weighs_all_of_them(server: Server) -> None:
     labels = labels_of(server)
-    completion = spoken(server, lambda runtime: runtime.generate(Call("l-1", [20, 21, 22], GREEDY, labels)))
+    completion = spoken(server, lambda runtime: runtime.complete(Call("l-1", [20, 21, 22], GREEDY, labels)))
     logprobs = dict(completion.label_logprobs)
     assert [name for name, _ in completion.label_logprobs] == ["A", "B"]
     assert sum(math.exp(logprob) for logprob in logprobs.values()) == pytest.approx(1.0, abs=1e-4)
@@ -84,7 +84,7 @@ def test_a_label_call_draws_one_label_and_weighs_all_of_them(server: Server) -> 
 
 def test_a_label_call_weighs_the_labels_as_an_unbound_call_does(server: Server) -> None:
     first, second = labels_of(server)
-    bound = spoken(server, lambda runtime: runtime.generate(Call("l-2", [40, 41, 42], GREEDY, (first, second))))
+    bound = spoken(server, lambda runtime: runtime.complete(Call("l-2", [40, 41, 42], GREEDY, (first, second))))
     asked = [first.token_id, second.token_id]
     free = server.answer([40, 41, 42], 1, return_logprob=True, token_ids_logprob=asked)["meta_info"]
     (row,) = free["output_token_ids_logprobs"]
@@ -98,9 +98,9 @@ def test_label_calls_in_one_batch_with_others_are_weighed_as_alone(server: Serve
     prompts = [[50 + at, 60, 61 + at] for at in range(4)]
 
     async def scene(runtime: SGLangRuntime) -> tuple[list[Completion], list[Completion]]:
-        alone = [await runtime.generate(Call(f"a-{at}", ids, GREEDY, labels)) for at, ids in enumerate(prompts)]
-        bound = [runtime.generate(Call(f"b-{at}", ids, GREEDY, labels)) for at, ids in enumerate(prompts)]
-        free = [runtime.generate(Call(f"f-{at}", [70, 71 + at], GREEDY)) for at in range(4)]
+        alone = [await runtime.complete(Call(f"a-{at}", ids, GREEDY, labels)) for at, ids in enumerate(prompts)]
+        bound = [runtime.complete(Call(f"b-{at}", ids, GREEDY, labels)) for at, ids in enumerate(prompts)]
+        free = [runtime.complete(Call(f"f-{at}", [70, 71 + at], GREEDY)) for at in range(4)]
         mixed = await asyncio.gather(*(call for pair in zip(bound, free, strict=True) for call in pair))
         return alone, mixed[::2]
 
@@ -111,12 +111,12 @@ def test_label_calls_in_one_batch_with_others_are_weighed_as_alone(server: Serve
 
 def test_what_the_server_refuses_is_the_calls_own_fault(server: Server) -> None:
     with pytest.raises(CallRefused, match="is longer than the model's context length"):
-        spoken(server, lambda runtime: runtime.generate(Call("r-1", [20] * 3000, GREEDY)))
+        spoken(server, lambda runtime: runtime.complete(Call("r-1", [20] * 3000, GREEDY)))
 
 
 def test_an_rid_in_flight_is_not_the_calls_fault(server: Server) -> None:
     with server.telling_stories("same"), pytest.raises(RuntimeUnavailable) as caught:
-        spoken(server, lambda runtime: runtime.generate(Call("same", [20], GREEDY)))
+        spoken(server, lambda runtime: runtime.complete(Call("same", [20], GREEDY)))
     assert caught.value.code is RuntimeFault.DUPLICATE_RID
 
 
@@ -124,7 +124,7 @@ def test_a_cancelled_call_is_aborted_on_the_server(server: Server) -> None:
     ids = story(server)
 
     async def scene(runtime: SGLangRuntime) -> None:
-        calls = [asyncio.create_task(runtime.generate(Call(f"x-{at}", ids, ENDLESS))) for at in range(SLOTS + 1)]
+        calls = [asyncio.create_task(runtime.complete(Call(f"x-{at}", ids, ENDLESS))) for at in range(SLOTS + 1)]
         while (await runtime.loads()).waiting < 1:
             await asyncio.sleep(0.05)
         for call in calls:
@@ -138,15 +138,16 @@ def test_a_cancelled_call_is_aborted_on_the_server(server: Server) -> None:
 
 
 def test_a_call_past_its_deadline_is_aborted_and_reported(server: Server) -> None:
-    with pytest.raises(RuntimeUnavailable) as caught:
-        spoken(server, lambda runtime: runtime.generate(Call("d-1", story(server), ENDLESS)), deadline_s=1.0)
-    assert caught.value.code is RuntimeFault.TIMED_OUT
-    server.wait_until_idle()
+    with server.telling_stories(*(f"story-{at}" for at in range(SLOTS))):  # behind which no call is answered
+        with pytest.raises(RuntimeUnavailable) as caught:
+            spoken(server, lambda runtime: runtime.complete(Call("d-1", [20], GREEDY)), deadline_s=0.5)
+        assert caught.value.code is RuntimeFault.TIMED_OUT
+        server.wait_for(lambda loads: loads == (SLOTS, 0), "the abort of the call that waits")
 
 
 def test_a_call_aborted_by_its_rid_comes_back_as_aborted(server: Server) -> None:
     async def scene(runtime: SGLangRuntime) -> Completion:
-        call = asyncio.create_task(runtime.generate(Call("a-1", story(server), ENDLESS)))
+        call = asyncio.create_task(runtime.complete(Call("a-1", story(server), ENDLESS)))
         while (await runtime.loads()).running < 1:
             await asyncio.sleep(0.05)
         await runtime.abort("a-1")
@@ -158,7 +159,7 @@ def test_a_call_aborted_by_its_rid_comes_back_as_aborted(server: Server) -> None
 def test_more_calls_than_the_queue_holds_are_all_served_in_the_end(server: Server) -> None:
     async def scene(runtime: SGLangRuntime) -> list[Completion]:
         calls = (Call(f"m-{at}", [20, 21, 30 + at], GREEDY) for at in range(3 * (SLOTS + QUEUE)))
-        return await asyncio.gather(*(runtime.generate(call) for call in calls))
+        return await asyncio.gather(*(runtime.complete(call) for call in calls))
 
     assert len(spoken(server, scene)) == 3 * (SLOTS + QUEUE)
 
@@ -168,5 +169,5 @@ def test_a_queue_that_stays_full_is_waited_for_until_the_calls_deadline(server: 
         server.telling_stories(*(f"story-{at}" for at in range(SLOTS + QUEUE))),
         pytest.raises(RuntimeUnavailable) as caught,
     ):
-        spoken(server, lambda runtime: runtime.generate(Call("late", [20], GREEDY)), deadline_s=0.5)
+        spoken(server, lambda runtime: runtime.complete(Call("late", [20], GREEDY)), deadline_s=0.5)
     assert caught.value.code is RuntimeFault.TIMED_OUT

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -293,6 +294,70 @@ def test_a_runtime_that_refuses_listens_again_later(start: Start) -> None:
     while not listening(server):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_classifiers_scores_depend_on_its_seed_and_move_by_its_bias(start: Start) -> None:
+    prompts = [[20, 21], [20, 22], [30]]
+
+    def scores(*arguments: str) -> list[float]:
+        server, child = start("--is-embedding", *arguments)
+        found = [server.score(ids) for ids in prompts]
+        child.stop()
+        return found
+
+    plain, moved, other = (
+        scores("--head-bias", "0"),
+        scores("--head-bias", "0.5"),
+        scores("--head-bias", "0", "--seed", "1"),
+    )
+    assert moved == [score + 0.5 for score in plain]
+    assert all(one != another for one, another in zip(plain, other, strict=True))
+
+
+def test_rules_choose_scores_and_times_by_prompt(start: Start) -> None:
+    server, _ = start("--is-embedding", "--head-bias", "0.25")
+    told(server, "/scripted/script", [{"match": "kind", "score": 2.5}, {"match": "slow", "latency_s": 0.2}])
+    kind, slow = (server.post("/classify", {"text": f"Be {how}."}).json() for how in ("kind", "slow"))
+    assert kind["embedding"] == [2.75]
+    assert slow["meta_info"]["e2e_latency"] >= 0.2
+    assert [call["prompt"] for call in server.get("/scripted/calls").json()] == ["Be kind.", "Be slow."]
+
+
+def test_a_score_that_is_aborted_was_never_given_whether_it_waited_or_ran(start: Start) -> None:
+    server, _ = start("--is-embedding", "--slots", "1", "--service-time", "lognormal:60,0.1")
+    answers: dict[str, httpx.Response] = {}
+
+    def ask(rid: str) -> None:
+        answers[rid] = server.classify([20, 21], rid=rid)
+
+    threads = [threading.Thread(target=ask, args=(rid,)) for rid in ("runs", "waits")]
+    for busy, thread in enumerate(threads, start=1):
+        thread.start()
+        server.wait_for(lambda loads, busy=busy: sum(loads) == busy, "the call")  # type: ignore[misc]
+    assert server.classify([20], rid="runs").json()["error"]["message"] == "Duplicate request ID detected: runs"
+    for rid in ("waits", "runs"):
+        server.abort(rid)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    for answer in answers.values():
+        body = answer.json()
+        assert body["meta_info"]["finish_reason"] == {"type": "abort", "message": "Abort in waiting queue"}
+        assert "embedding" not in body
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/classify", {"input_ids": [999_999]}),
+        ("/classify", {"text": ""}),
+        ("/generate", {"input_ids": [20], "sampling_params": {"max_new_tokens": 2}}),
+    ],
+)
+def test_what_kills_a_real_classifier_kills_it(start: Start, path: str, body: dict[str, object]) -> None:
+    server, child = start("--is-embedding")
+    with pytest.raises(httpx.RemoteProtocolError):
+        server.post(path, body)
+    assert child.popen.wait(PATIENCE_S) == 1
 
 
 @pytest.mark.parametrize("ids", [[999_999], [-1]])

@@ -232,9 +232,34 @@ def test_the_way_down_refuses_what_the_first_revision_cannot_hold(
 ) -> None:
     command.downgrade(config, "0001")
     insert_job(engine, tenant_id, "cancelled")
-    command.upgrade(config, "head")
+    command.upgrade(config, "0002")
     with transaction(engine) as connection:
         connection.execute(text(change))
     with pytest.raises(ValueError, match="1 jobs"):
         command.downgrade(config, "0001")
     assert stored(engine, "SELECT version_num FROM alembic_version") == ["0002"]
+
+
+def test_chunks_of_older_jobs_know_their_steps(engine: Engine, config: Config, tenant_id: UUID) -> None:
+    command.downgrade(config, "0001")
+    job_id = insert_job(engine, tenant_id, "cancelled")
+    command.upgrade(config, "0002")
+    place = {"job_id": job_id, "stage": "conclude", "ordinal": 0, "part": 0, "model": "cpu", "priority": 1}
+    span = {"first_seq": 0, "end_seq": 2, "state": "finished", "settles": True}
+    with transaction(engine) as connection:
+        copy_rows(connection, "chunk", tuple(place | span), [tuple((place | span).values())])
+    command.upgrade(config, "head")
+    assert stored(engine, "SELECT stage || step FROM chunk ORDER BY stage, ordinal") == ["conclude1", "hear0", "hear0"]
+
+
+def test_the_way_down_refuses_what_the_second_revision_cannot_hold(
+    engine: Engine, tenant_id: UUID, config: Config
+) -> None:
+    command.downgrade(config, "0001")
+    insert_job(engine, tenant_id, "cancelled")
+    command.upgrade(config, "head")
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE job SET kind = 'scoring'"))
+    with pytest.raises(ValueError, match="1 jobs"):
+        command.downgrade(config, "0002")
+    assert stored(engine, "SELECT version_num FROM alembic_version") == ["0003"]

@@ -6,7 +6,8 @@ import time
 from sqlalchemy import Engine
 
 from services.foundation.fleet import Fleet
-from services.jobs.join import join_next
+from services.jobs.choose import choose_next
+from services.jobs.conclude import conclude_next
 from services.jobs.reread import reread_next
 
 AT_ONCE = 2.0  # seconds
@@ -30,5 +31,6 @@ class Concluder:
         until = time.monotonic() + AT_ONCE
         settled = True
         while settled and time.monotonic() < until:
-            joined = join_next(self._engine, self._public_url)
-            settled = reread_next(self._engine, self._fleet, self._public_url) or joined
+            chosen = choose_next(self._engine, self._public_url)
+            concluded = conclude_next(self._engine, self._public_url)
+            settled = reread_next(self._engine, self._fleet, self._public_url) or concluded or chosen

@@ -41,13 +41,15 @@ class RuntimeInfo:
     """What a server says of itself. No argument in `server_args` is a secret.
 
     `context_length`: tokens that fit for sure, prompt and answer together. SGLang refuses a prompt that is shorter than
-    the model's context length by less than seven tokens, and one that its cache cannot hold.
+    the model's context length by less than seven tokens, and one that its cache cannot hold. `start` names this start
+    of the server: the seed that SGLang draws for itself, so one whose flags fix the seed looks the same at each start.
     """
 
     version: str
     served_model: str
     max_running_requests: int
     context_length: int
+    start: str
     server_args: Mapping[str, object]
 
 
@@ -86,12 +88,12 @@ class SGLangRuntime:
         self._longest_pause_s = longest_pause_s
         self._aborts: set[asyncio.Task[None]] = set()
 
-    async def generate(self, call: Call) -> Completion:
+    async def complete(self, call: Call) -> Completion:
         """See the port."""
-        body = request_body(call)
+        path, body = "/classify" if call.classifies else "/generate", request_body(call)
         try:
             async with asyncio.timeout(self._deadline_s):
-                answer = await self._post_patiently(body)
+                answer = await self._post_patiently(path, body)
         except TimeoutError as error:
             self._abort_behind(call.rid)
             message = f"no answer within {self._deadline_s:g} s"
@@ -99,7 +101,7 @@ class SGLangRuntime:
         except asyncio.CancelledError:
             self._abort_behind(call.rid)
             raise
-        return read_completion(answer, call.labels)
+        return read_numbers(answer) if call.classifies else read_completion(answer, call.labels)
 
     async def abort(self, rid: str) -> None:
         """Abort one call; the server does not say whether it knew it. Raises RuntimeUnavailable."""
@@ -124,23 +126,15 @@ class SGLangRuntime:
         except (KeyError, TypeError, ValueError) as error:
             raise RuntimeUnavailable(RuntimeFault.GARBLED, f"/v1/loads: {error!r}") from error
 
-    async def ready(self) -> bool:
-        """Whether the server says that it is ready; some seconds after its scheduler died it still does."""
-        try:
-            await self._look("/ready")
-        except RuntimeUnavailable:
-            return False
-        return True
-
     async def aclose(self) -> None:
         """Wait until the aborts under way have gone out."""
         await asyncio.gather(*self._aborts)
 
-    async def _post_patiently(self, body: bytes) -> dict[str, Any]:
+    async def _post_patiently(self, path: str, body: bytes) -> dict[str, Any]:
         pause = 0.05
         while True:
             try:
-                return _object(await self._request("POST", "/generate", body))
+                return _object(await self._request("POST", path, body))
             except RuntimeUnavailable as error:
                 if error.code is not RuntimeFault.OVERLOADED:
                     raise
@@ -184,7 +178,7 @@ class SGLangRuntime:
 
 
 def request_body(call: Call) -> bytes:
-    """The JSON of one `/generate`.
+    """The JSON of one `/generate`, or of one `/classify`, which takes the prompt alone.
 
     With labels: one greedy token, bound to the labels by a bias on their logits, so that the log-probabilities are a
     softmax over the labels alone. `token_ids_logprob` makes all of them come back. A regex over the labels' texts would
@@ -192,6 +186,8 @@ def request_body(call: Call) -> bytes:
     """
     sampling = call.sampling
     body: dict[str, object] = {"rid": call.rid, "input_ids": call.input_ids}
+    if call.classifies:
+        return orjson.dumps(body, default=list)
     if call.labels:
         bias = {str(label.token_id): LABEL_BIAS for label in call.labels}
         body["sampling_params"] = {"max_new_tokens": 1, "temperature": 0.0, "logit_bias": bias}
@@ -230,6 +226,27 @@ def read_completion(answer: Mapping[str, Any], labels: Sequence[Label] = ()) -> 
         raise RuntimeUnavailable(RuntimeFault.GARBLED, f"/generate: {error!r}") from error
 
 
+def read_numbers(answer: Mapping[str, Any]) -> Completion:
+    """A `/classify` answer as the port gives it. Raises RuntimeUnavailable when it has not the shape it should.
+
+    A number that is not finite comes as null, and is passed on: it is that one text's misfortune, not the runtime's.
+    """
+    try:
+        meta = answer["meta_info"]
+        aborted = FinishReason(meta["finish_reason"]["type"]) is FinishReason.ABORT
+        return Completion(
+            text="" if aborted else orjson.dumps(_numbers(answer["embedding"])).decode(),
+            finish_reason=FinishReason.ABORT if aborted else FinishReason.STOP,
+            prompt_tokens=meta.get("prompt_tokens"),
+            cached_tokens=meta.get("cached_tokens"),
+            completion_tokens=0,
+            queue_s=meta.get("queue_time"),
+            latency_s=meta.get("e2e_latency"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RuntimeUnavailable(RuntimeFault.GARBLED, f"/classify: {error!r}") from error
+
+
 def read_info(args: Mapping[str, Any], models: Mapping[str, Any]) -> RuntimeInfo:
     """`/server_info` and `/v1/models` in one. Raises RuntimeUnavailable when they have not the shape they should."""
     try:
@@ -241,6 +258,7 @@ def read_info(args: Mapping[str, Any], models: Mapping[str, Any]) -> RuntimeInfo
             served_model=str(models["data"][0]["id"]),
             max_running_requests=running or int(args["max_running_requests"]),
             context_length=min(longest, int(args.get("max_req_input_len") or longest)),
+            start=str(args.get("random_seed")),
             server_args={name: value for name, value in args.items() if not SECRET.search(name)},
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -283,6 +301,14 @@ def _label_logprobs(row: Sequence[Sequence[Any]], labels: Sequence[Label]) -> tu
     if not all(math.isfinite(logprob) for _, logprob in found):
         raise ValueError("a label's log-probability is not finite")
     return found
+
+
+def _numbers(value: object) -> list[int | float | None]:
+    if not isinstance(value, list) or not value:
+        raise TypeError(f"{type(value).__name__} where numbers should be")
+    if not all(number is None or type(number) in (int, float) for number in value):
+        raise TypeError("an embedding is more than numbers")
+    return value
 
 
 def _text(value: object) -> str:

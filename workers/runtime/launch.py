@@ -99,11 +99,13 @@ def launch(
     *,
     port: int,
     log: Path,
+    classifies: bool = False,
     start_s: float = 1800.0,
     environment: Mapping[str, str] | None = None,
 ) -> LaunchedRuntime:
     """Start a server for `model` on 127.0.0.1 and wait until it is ready, at most `start_s` seconds.
 
+    `classifies`: it answers with a classifier's numbers instead of texts.
     Its output is appended to `log`. Call it from the main thread: the server ends with the thread that launched it.
     Raises LaunchFailed.
     """
@@ -112,7 +114,7 @@ def launch(
     if _listening(port):
         raise LaunchFailed(f"port {port} is taken", "")
     python = model.python or sys.executable
-    command = (python, "-P", "-m", "sglang.launch_server", *flags(model, port))
+    command = (python, "-P", "-m", "sglang.launch_server", *flags(model, port, classifies=classifies))
     leash = (sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *command)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -134,7 +136,7 @@ def launch(
     return runtime
 
 
-def flags(model: FleetModel, port: int) -> tuple[str, ...]:
+def flags(model: FleetModel, port: int, *, classifies: bool = False) -> tuple[str, ...]:
     """The arguments of `sglang.launch_server`; the fleet file's come last and so win."""
     return (
         "--model-path", model.weights,
@@ -143,6 +145,7 @@ def flags(model: FleetModel, port: int) -> tuple[str, ...]:
         "--context-length", str(model.context_length),
         "--port", str(port),
         *(("--tp-size", str(model.gpus)) if model.gpus > 1 else ()),
+        *(("--is-embedding",) if classifies else ()),
         *DEFAULT_FLAGS,
         *model.launch,
     )  # fmt: skip

@@ -24,7 +24,7 @@ WRONG_JOBS: list[tuple[dict[str, Any], str, str]] = [
     ({"judges": ["nobody"]}, "unknown_model", "/judges/0"),
     ({"options": {"ordres": "both"}}, "unknown_field", "/options/ordres"),
     ({"options": {"samples": 99}}, "invalid_value", "/options/samples"),
-    ({"kind": "scoring"}, "invalid_value", "/kind"),
+    ({"kind": "ranking"}, "invalid_value", "/kind"),
     ({"colour": "red"}, "unknown_field", "/colour"),
     ({"items": {}}, "invalid_value", "/items"),
     ({"items": [1]}, "not_an_object", "/items/0"),

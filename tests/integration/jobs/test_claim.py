@@ -11,7 +11,9 @@ from sqlalchemy.exc import IntegrityError
 from services.foundation.database import make_engine, transaction, worker_sessions
 from services.foundation.errors import Fenced
 from services.jobs.cancel import cancel
-from services.jobs.claim import claim, load
+from services.jobs.claim import claim
+from services.jobs.docket import heard_before
+from services.jobs.hear import unheard
 from services.jobs.lease import retire
 from services.jobs.record import Batch, Recorder
 from services.jobs.rescue import expire_overdue, rescue_lapsed
@@ -100,9 +102,8 @@ def test_a_silent_worker_loses_its_chunk_and_its_writes_are_refused(engine: Engi
         with pytest.raises(Fenced):
             write(heard(lost, range(5, 32)))
     with transaction(engine) as connection:
-        docket = load(connection, again)
-    assert [row["seq"] for row in docket.items] == list(range(5, 32))
-    assert [row["seq"] for row in docket.heard] == list(range(5))
+        assert [row["seq"] for row in unheard(connection, again)] == list(range(5, 32))
+        assert [row["seq"] for row in heard_before(connection, again)] == list(range(5))
     Recorder(engine, again, URL).end(heard(again, range(5, 32)))
     assert check_ended_job(engine, job_id)["succeeded"] == 32
 
@@ -135,7 +136,7 @@ def test_a_worker_that_leaves_in_order_hands_its_chunk_back(engine: Engine) -> N
     assert rescue_lapsed(engine, URL) == []
     again = taken(engine, a_worker(engine))
     with transaction(engine) as connection:
-        assert [row["seq"] for row in load(connection, again).items] == [2, 3]
+        assert [row["seq"] for row in unheard(connection, again)] == [2, 3]
         assert connection.scalar(text("SELECT deaths FROM chunk")) == 0
     Recorder(engine, again, URL).end(heard(again, range(2, 4)))
     assert check_ended_job(engine, job_id)["status"] == "completed"

@@ -15,6 +15,7 @@ from services.foundation.fleet import FleetModel
 from services.foundation.identifiers import new_id
 from services.jobs.answer import Answer
 from services.jobs.execute import Session, hear_chunk
+from services.jobs.measure import Anchors
 from services.judging.judge import Judge
 from services.judging.runtime import Call, CallRefused, Completion
 from services.vocabulary import FinishReason, Priority
@@ -65,7 +66,8 @@ def hear(engine: Engine, judge: Judge, carrier: Everything, interrupted: Callabl
         engine=engine,
         held=held,
         judge=judge,
-        epoch_id=new_id(),
+        epoch_id=(epoch_id := new_id()),
+        anchors=Anchors(engine, epoch_id),
         carrier=carrier,
         interrupted=interrupted,
         public_url="http://assizes.test",
@@ -117,7 +119,7 @@ def long(items: int) -> list[dict[str, object]]:
 
 def test_an_interrupt_is_seen_between_portions_and_the_rest_is_handed_back(engine: Engine, judge: Judge) -> None:
     job_id = queue_job(engine, make_tenant(engine), long(3), options={"mode": "direct"})
-    looks = iter([False, False])
+    looks = iter([False, False, False])
     hear(engine, judge, Everything(), interrupted=lambda: next(looks, True))
     with transaction(engine) as connection:
         chunk = connection.execute(text("SELECT state, deaths FROM chunk")).one()

@@ -12,10 +12,12 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 
 from services.foundation.database import transaction
 from services.foundation.errors import Fenced
-from services.jobs import join, settle
+from services.jobs import conclude, settle
 from services.jobs.cancel import cancel
-from services.jobs.claim import Claim, load
-from services.jobs.join import join_next
+from services.jobs.claim import Claim
+from services.jobs.conclude import conclude_next
+from services.jobs.docket import heard_before
+from services.jobs.hear import unheard
 from services.jobs.queries import load_job
 from services.jobs.record import Batch, Recorder
 from services.jobs.rescue import expire_overdue, rescue_lapsed
@@ -49,7 +51,7 @@ def hear(engine: Engine, judge: str, says: Winner = Winner.A) -> None:
 def conclude_all(engine: Engine) -> int:
     """Join what can be joined. Returns how many chunks that were."""
     joined = 0
-    while join_next(engine, URL):
+    while conclude_next(engine, URL):
         joined += 1
     return joined
 
@@ -146,9 +148,8 @@ def test_a_judge_goes_on_where_it_was_and_not_where_others_are(engine: Engine, t
     assert rescue_lapsed(engine, URL) == [SECOND]
     again = hold(engine, SECOND)
     with transaction(engine) as connection:
-        docket = load(connection, again)
-    assert [row["seq"] for row in docket.items] == list(range(3, 8))
-    assert [row["seq"] for row in docket.heard] == list(range(3))
+        assert [row["seq"] for row in unheard(connection, again)] == list(range(3, 8))
+        assert [row["seq"] for row in heard_before(connection, again)] == list(range(3))
     Recorder(engine, again, URL).end(heard(again, range(3, 8)))
     conclude_all(engine)
     assert check_ended_job(engine, job_id)["succeeded"] == 8
@@ -334,7 +335,7 @@ def test_a_death_in_mid_conclusion_loses_and_repeats_nothing(
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(settle, "end_chunk", die)
-        join_next(engine, URL)
+        conclude_next(engine, URL)
     assert counts(engine, tenant, job_id) == {"running": 8}
     assert conclude_all(engine) == 1
     assert check_ended_job(engine, job_id)["succeeded"] == 8
@@ -346,16 +347,16 @@ def test_two_that_conclude_at_once_give_one_verdict(
     job_id = queue_job(engine, tenant, 8, judges=JUDGES[:2])
     opinions_wait_to_be_joined(engine)
     together = Barrier(2)
-    joined = join._joined
+    joined = conclude._joined
 
     def both(connection: Connection, chunk: RowMapping) -> Batch:
         batch = joined(connection, chunk)
         together.wait(30)
         return batch
 
-    monkeypatch.setattr(join, "_joined", both)
+    monkeypatch.setattr(conclude, "_joined", both)
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(lambda _: join_next(engine, URL), range(2))) == [True, True]
+        assert list(pool.map(lambda _: conclude_next(engine, URL), range(2))) == [True, True]
     assert check_ended_job(engine, job_id)["succeeded"] == 8
 
 
@@ -364,14 +365,14 @@ def test_a_chunk_cancelled_while_it_is_being_joined_stays_cancelled(
 ) -> None:
     job_id = queue_job(engine, tenant, 8, judges=JUDGES[:2])
     opinions_wait_to_be_joined(engine)
-    joined = join._joined
+    joined = conclude._joined
 
     def cancelled_meanwhile(connection: Connection, chunk: RowMapping) -> Batch:
         stop(engine, tenant, job_id)
         return joined(connection, chunk)
 
-    monkeypatch.setattr(join, "_joined", cancelled_meanwhile)
-    assert join_next(engine, URL)
+    monkeypatch.setattr(conclude, "_joined", cancelled_meanwhile)
+    assert conclude_next(engine, URL)
     assert check_ended_job(engine, job_id)["cancelled"] == 8
 
 
@@ -393,7 +394,7 @@ def test_a_conclusion_that_fails_stops_no_other_and_is_tried_again_in_a_minute(
     bad, good = (queue_job(engine, tenant, 8, judges=JUDGES[:2]) for _ in range(2))
     for _ in (bad, good):
         opinions_wait_to_be_joined(engine)
-    joined = join._joined
+    joined = conclude._joined
 
     def fails(connection: Connection, chunk: RowMapping) -> Batch:
         if chunk["job_id"] == bad:
@@ -401,7 +402,7 @@ def test_a_conclusion_that_fails_stops_no_other_and_is_tried_again_in_a_minute(
         return joined(connection, chunk)
 
     with monkeypatch.context() as patched:
-        patched.setattr(join, "_joined", fails)
+        patched.setattr(conclude, "_joined", fails)
         assert conclude_all(engine) == 2
         assert check_ended_job(engine, good)["succeeded"] == 8
     assert conclude_all(engine) == 0

@@ -9,24 +9,26 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from services.contract.jobs import JobSettings, RereadOptions, RereadRequest
+from services.contract.jobs import RereadRequest
+from services.contract.options import JobSettings, RereadOptions
 from services.foundation.database import transaction
 from services.foundation.errors import Invalid
 from services.foundation.fleet import Fleet, FleetModel
 from services.foundation.identifiers import new_id
 from services.jobs.answer import Answer
 from services.jobs.cancel import cancel
-from services.jobs.claim import Claim, claim, load
-from services.jobs.docket import comparison, hearing_options
-from services.jobs.join import join_next
+from services.jobs.claim import Claim, claim
+from services.jobs.conclude import conclude_next
+from services.jobs.hear import comparison, hearing_options, unheard
+from services.jobs.options import family_of
 from services.jobs.record import Batch, Recorder
-from services.jobs.request import family_of
 from services.jobs.reread import reread_next, submit_reread
 from services.jobs.results import stream_results
 from services.jobs.rows import opinion_row, trace_row, verdict_row
-from services.judging.hearing import CallKey, Hearing
+from services.judging.hearing import Hearing
 from services.judging.judge import GREEDY, Question
 from services.judging.panel import single
+from services.judging.proceeding import CallKey
 from services.judging.prompt import Prompt
 from services.judging.runtime import Completion
 from services.vocabulary import FinishReason
@@ -84,7 +86,7 @@ def hear(engine: Engine, judge: str, says: Says, *, version: str = "", keep_prom
 def _heard(engine: Engine, held: Claim, says: Says, version: str, keep_prompt: bool) -> Batch:
     family, settings, batch = family_of(FLEET, held.model), json.loads(held.settings)["judges"][held.model], Batch()
     with transaction(engine) as connection:
-        items = load(connection, held).items
+        items = unheard(connection, held)
     for row in items:
         compared = comparison(json.loads(row["input"]))
         hearing = Hearing(held.model, json.loads(row["custom_id"]), compared, family, hearing_options(settings))
@@ -269,7 +271,7 @@ def heard_panel(engine: Engine, tenant: UUID, **options: Any) -> UUID:
     job_id = queue(engine, tenant, 3, FIRST, SECOND, **options)
     hear(engine, FIRST, prefers_a)
     hear(engine, SECOND, lambda _, key: f"<verdict>{'A' if key.order.swapped else 'B'}</verdict>")
-    while join_next(engine, URL):
+    while conclude_next(engine, URL):
         pass
     check_ended_job(engine, job_id)
     return job_id

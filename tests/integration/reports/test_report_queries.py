@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from services.contract.jobs import JobSettings, JudgeSettings, PanelSettings, Sampling
-from services.foundation.database import copy_rows, transaction
+from services.contract.options import JobSettings, JudgeSettings, PanelSettings, Sampling
+from services.foundation.database import transaction
 from services.foundation.errors import NotFound
 from services.foundation.identifiers import new_id, shown
 from services.foundation.jsontext import escaped
@@ -20,6 +20,7 @@ from services.judging.standing import rank_pairs
 from services.reports.item import item_row
 from services.reports.queries import HEARD, report
 from services.vocabulary import Decide, ItemError, Mode, OnConflict, Order, Orders, Outcome, Winner
+from tests.integration.reports.conftest import insert
 
 A, B = Winner.A, Winner.B
 ITEMS = 300
@@ -76,19 +77,6 @@ def opinion(winner: Winner | None, error: ItemError | None = None, judge: str = 
         completion_tokens=2,
         latency_s=1.0,
     )
-
-
-def insert(connection: Connection, table: str, **values: Any) -> None:
-    copy_rows(connection, table, tuple(values), [tuple(values.values())])
-
-
-@pytest.fixture
-def tenant(engine: Engine) -> UUID:
-    """A tenant."""
-    tenant_id = new_id()
-    with transaction(engine) as connection:
-        insert(connection, "tenant", id=tenant_id, name="one", webhook_secret="whsec_x")
-    return tenant_id
 
 
 def insert_job(connection: Connection, tenant: UUID, judges: list[str], total: int) -> UUID:

@@ -4,27 +4,29 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from services.contract.items import Comparison, Response, Scenario
 from services.contract.jobs import (
-    Comparison,
     Counts,
     InlineJobRequest,
+    InlineJudgement,
+    InlineReappraisal,
+    InlineScoring,
     Job,
-    JudgeOptions,
-    JudgeSettings,
-    Options,
     Progress,
 )
+from services.contract.options import JudgeOptions, JudgeSettings, Options
 from services.contract.problems import Problem
 from services.contract.results import Result
-from services.jobs.intake import FIELDS
+from services.jobs.items import ANY, COMMON
+from services.vocabulary import JobKind
 
 
 def test_the_shown_example_is_a_job() -> None:
-    examples = InlineJobRequest.model_config["json_schema_extra"]["examples"]  # type: ignore[index,call-overload] # a dict
-    for example in examples:
-        InlineJobRequest.model_validate(example)
+    for kind in (InlineJudgement, InlineReappraisal, InlineScoring):
+        (example,) = kind.model_config["json_schema_extra"]["examples"]  # type: ignore[index,call-overload] # a dict
+        assert isinstance(InlineJobRequest.model_validate(example).root, kind)
 
 
 def test_the_names_that_callers_rely_on() -> None:
@@ -40,12 +42,21 @@ def test_the_names_that_callers_rely_on() -> None:
     assert {"id", "status", "counts", "usage", "progress", "version", "created_at", "started_at", "ended_at"} <= set(
         Job.model_fields
     )
-    assert set(Result.model_fields) == {"custom_id", "seq", "status", "verdict", "error", "usage"}
+    assert {"custom_id", "seq", "status", "verdict", "error", "usage", "reappraisal", "scores", "score"} <= set(
+        Result.model_fields
+    )
     assert {"type", "title", "status", "code", "detail", "errors"} <= set(Problem.model_fields)
 
 
-def test_documented_items_have_the_fields_that_are_read() -> None:
-    assert set(Comparison.model_fields) == FIELDS
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(JobKind.JUDGEMENT, Comparison), (JobKind.REAPPRAISAL, Scenario), (JobKind.SCORING, Response)],
+)
+def test_documented_items_have_the_fields_that_are_read(kind: JobKind, shape: type[BaseModel]) -> None:
+    read = {"custom_id", *COMMON, *ANY[kind].required, *ANY[kind].optional}
+    assert set(shape.model_fields) == read
+    needed = {name for name, field in shape.model_fields.items() if field.is_required()}
+    assert needed == {"custom_id", *ANY[kind].required}
 
 
 def test_options_and_settings_have_the_same_names() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from services.foundation.errors import Fault
 from services.jobs.intake import LONGEST_ITEM, Item, ItemReader, Upload, custom_id_hash
+from services.jobs.items import Comparisons
 
 GOOD: dict[str, Any] = {
     "custom_id": "q1",
@@ -28,7 +29,7 @@ def good(**changes: Any) -> dict[str, Any]:
 
 
 def read(body: bytes, candidates: int | None = None) -> list[Item | Fault]:
-    return list(Upload(io.BytesIO(body), ItemReader(candidates)))
+    return list(Upload(io.BytesIO(body), ItemReader(Comparisons(candidates))))
 
 
 def only(body: bytes, candidates: int | None = None) -> Item | Fault:
@@ -200,7 +201,7 @@ def test_an_item_has_at_most_one_mebibyte() -> None:
 
 
 def test_an_upload_can_be_read_again() -> None:
-    upload = Upload(io.BytesIO(line(good()) + b"\n{\n"), ItemReader())
+    upload = Upload(io.BytesIO(line(good()) + b"\n{\n"), ItemReader(Comparisons()))
     assert list(upload) == list(upload)
     assert upload.duplicate(7) == Fault(
         "duplicate_custom_id", "/custom_id", "an earlier item of this job has the same custom_id", 7
@@ -259,7 +260,7 @@ def test_shared_cases(shared: Path) -> None:
     """Hand-written hostile uploads with the right answer to each."""
     for text in (shared / "cases" / "intake.jsonl").read_text(encoding="utf-8").splitlines():
         case = json.loads(text)
-        upload = Upload(io.BytesIO(base64.b64decode(case["body_b64"])), ItemReader())
+        upload = Upload(io.BytesIO(base64.b64decode(case["body_b64"])), ItemReader(Comparisons()))
         seen: set[str] = set()
         found: list[Fault] = []
         for item in upload:

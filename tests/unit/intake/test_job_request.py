@@ -56,7 +56,7 @@ def refused(sent: bytes) -> list[tuple[str, str]]:
 
 def test_the_least_that_a_job_says() -> None:
     job = read_job(body(), FLEET)
-    assert (job.judges, job.name, job.metadata, job.callback, job.priority, job.deadline) == (
+    assert (job.terms.judges, job.name, job.metadata, job.callback, job.priority, job.deadline) == (
         ("reasoning",),
         None,
         "{}",
@@ -64,8 +64,8 @@ def test_the_least_that_a_job_says() -> None:
         Priority.STANDARD,
         None,
     )
-    assert job.settings.panel is None
-    settings = job.settings.judges["reasoning"]
+    assert job.terms.settings.panel is None
+    settings = job.terms.settings.judges["reasoning"]
     assert (settings.orders, settings.samples, settings.mode, settings.decide) == (
         Orders.BOTH,
         1,
@@ -78,11 +78,11 @@ def test_the_least_that_a_job_says() -> None:
 
 
 def test_options_come_from_the_job_then_the_model_then_the_system() -> None:
-    settings = read_job(body(judges=["direct"]), FLEET).settings.judges["direct"]
+    settings = read_job(body(judges=["direct"]), FLEET).terms.settings.judges["direct"]
     assert (settings.mode, settings.decide, settings.orders) == (Mode.DIRECT, Decide.SOFT, Orders.GIVEN)
     assert settings.sampling.model_dump() == {"temperature": 0.5, "top_p": None, "top_k": 5, "max_tokens": 100}
     options = {"mode": "reason", "samples": 3, "sampling": {"temperature": 0.1, "max_tokens": 7}}
-    settings = read_job(body(judges=["direct"], options=options), FLEET).settings.judges["direct"]
+    settings = read_job(body(judges=["direct"], options=options), FLEET).terms.settings.judges["direct"]
     assert (settings.mode, settings.decide, settings.orders) == (Mode.REASON, Decide.VOTE, Orders.GIVEN)
     assert settings.samples == 3
     assert settings.sampling.model_dump() == {"temperature": 0.1, "top_p": None, "top_k": 5, "max_tokens": 7}
@@ -112,12 +112,12 @@ def test_null_is_absent() -> None:
     ],
 )
 def test_calls_of_an_item(judges: list[str], options: dict[str, Any], candidates: int, calls: int) -> None:
-    assert read_job(body(judges=judges, options=options), FLEET).calls_per_item(candidates) == calls
+    assert read_job(body(judges=judges, options=options), FLEET).terms.calls_per_item(candidates) == calls
 
 
 def test_a_family_decides_in_its_own_way() -> None:
     job = read_job(body(judges=["genrm", "rubric", "reasoning", "direct"]), FLEET)
-    assert {name: settings.decide for name, settings in job.settings.judges.items()} == {
+    assert {name: settings.decide for name, settings in job.terms.settings.judges.items()} == {
         "genrm": Decide.SCORES,
         "rubric": Decide.SCORES,
         "reasoning": Decide.VOTE,
@@ -127,7 +127,7 @@ def test_a_family_decides_in_its_own_way() -> None:
 
 def test_a_panel() -> None:
     options = {"panel": {"decide": "mean", "weights": {"direct": 2}}, "principle": "Be kind.\nBe brief."}
-    settings = read_job(body(judges=["reasoning", "direct", "principled"], options=options), FLEET).settings
+    settings = read_job(body(judges=["reasoning", "direct", "principled"], options=options), FLEET).terms.settings
     assert settings.panel is not None
     assert (settings.panel.decide, settings.panel.tie_margin) == ("mean", 0.0)
     assert settings.panel.weights == {"reasoning": 1.0, "direct": 2.0, "principled": 1.0}
@@ -153,7 +153,7 @@ def test_listed_pairs_say_how_many_candidates_items_have() -> None:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"kind": "scoring"}, ("invalid_value", "/kind")),
+        ({"kind": "ranking"}, ("invalid_value", "/kind")),
         ({"kind": None}, ("invalid_value", "/kind")),
         ({"judges": []}, ("invalid_value", "/judges")),
         ({"judges": ["reasoning", "reasoning"]}, ("invalid_value", "/judges")),
@@ -260,9 +260,12 @@ def test_options_that_contradict_each_other() -> None:
 
 
 def test_all_faults_are_told_at_once() -> None:
-    assert sorted(refused(b'{"kind": 1, "options": {"a": 1, "b": 2}}')) == [
-        ("invalid_value", "/kind"),
+    assert refused(b'{"kind": 1, "options": {"a": 1, "b": 2}}') == [
+        ("invalid_value", "/kind")
+    ]  # the rest depends on it
+    assert sorted(refused(b'{"options": {"a": 1, "b": 2}}')) == [
         ("missing_field", "/judges"),
+        ("missing_field", "/kind"),
         ("unknown_field", "/options/a"),
         ("unknown_field", "/options/b"),
     ]
@@ -400,5 +403,5 @@ def test_any_json_is_a_job_or_is_refused(changes: dict[str, Any], options: dict[
         job, items = read_job_with_items(sent, FLEET)
     except (Invalid, NoItems):
         return
-    assert FLEET.models.keys() >= set(job.judges)
+    assert FLEET.models.keys() >= set(job.terms.judges)
     assert list(items)

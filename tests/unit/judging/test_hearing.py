@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.judging.heard import hear_labels, unanswered
-from services.judging.hearing import CallKey, Comparison, Hearing, HearingOptions
-from services.judging.protocol import JudgeProtocol, Message, Showing
+from services.judging.hearing import Comparison, Hearing, HearingOptions
+from services.judging.proceeding import CallKey
+from services.judging.protocol import Family, Message, Showing
 from services.judging.reading import LabelSet, VerdictForm
 from services.judging.registry import protocol
 from services.judging.runtime import Completion
@@ -248,7 +249,7 @@ def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
 
 
 def test_a_thinking_judge_has_its_thinking_closed_before_a_verdict_is_forced() -> None:
-    thinker: JudgeProtocol = protocol("sdrm")
+    thinker: Family = protocol("sdrm")
     thinker.thinks = True
     h = Hearing("judge", "q1", PAIR, thinker, HearingOptions(orders=Orders.GIVEN))
     answer(h, AB, said("The first one is", FinishReason.LENGTH))

@@ -12,9 +12,12 @@ from services.judging.judge import GREEDY, LEAST_TOKENS, Judge, Question
 from services.judging.prompt import UnsupportedTokenizer
 from services.judging.protocol import Message
 from services.judging.runtime import Completion, Label, Sampling
+from services.judging.scoring import ToScore, open_scoring
+from services.judging.writing import Writing
 from services.vocabulary import Decide, FinishReason, Orders
 
 PAIR = Comparison((Message("user", "Which is the capital of France?"),), ("Paris.", "Lyon."))
+TO_SCORE = ToScore(PAIR.context, PAIR.candidates)
 WANTED = Sampling(temperature=0.7, top_p=0.8, top_k=20, max_tokens=1 << 20)  # more than any context here
 
 
@@ -54,6 +57,52 @@ def test_a_first_genrm_needs_no_template_with_a_principle(qwen: PreTrainedTokeni
     assert Judge.of(model, first, len(first)).protocol.name == "genrm"
     with pytest.raises(UnsupportedTokenizer, match="principle"):
         Judge.of(model.model_copy(update={"protocol_options": {"principle": True}}), first, len(first))
+
+
+def test_a_model_that_scores_is_sent_the_conversation_alone_and_asked_for_numbers(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    judge = Judge.of(FleetModel(name="rm", protocol="reward", weights="w"), tokenizer, len(tokenizer))
+    scored = open_scoring("rm", judge.protocol, TO_SCORE, None)
+    paris, lyon = judge.questions([(scored, key) for key in scored.open_calls()], judge.sampling)
+    for question, text in ((paris, "Paris."), (lyon, "Lyon.")):
+        turns = [{"role": "user", "content": PAIR.context[0].content}, {"role": "assistant", "content": text}]
+        assert question.prompt.ids == tokenizer.apply_chat_template(turns, return_dict=False)
+        assert (question.classifies, question.labels) == (True, ())
+        assert question.sampling is not None
+    call = judge.first_call("rid")
+    assert (call.classifies, call.labels) == (True, ())
+    assert tokenizer.decode(call.input_ids).endswith("the first answer<|im_end|>\n")
+
+
+def test_what_several_calls_show_is_put_into_tokens_once(tokenizer: PreTrainedTokenizerFast) -> None:
+    writer = Judge.of(FleetModel(name="w", protocol="reappraisal", weights="w"), tokenizer, len(tokenizer))
+    first, second, same = (
+        Writing(writer.protocol, scenario, 3, 2) for scenario in ("I was laughed at.", "I failed.", "I failed.")
+    )
+    calls = [(writing, key) for writing in (first, second, same) for key in writing.open_calls()]
+    prompts = [question.prompt for question in writer.questions(calls, writer.sampling)]
+    assert len(prompts) == 9
+    assert len({id(prompt.ids) for prompt in prompts}) == 2
+    for prompt, (writing, key) in zip(prompts, calls, strict=True):
+        assert prompt == writer.renderer.render(writer.protocol.messages(writing.showing(key)))
+
+
+def test_of_what_is_scored_only_the_prompt_must_fit(tokenizer: PreTrainedTokenizerFast) -> None:
+    judge = Judge.of(FleetModel(name="rm", protocol="reward", weights="w"), tokenizer, len(tokenizer))
+    scored = open_scoring("rm", judge.protocol, TO_SCORE, None)
+    calls = [(scored, key) for key in scored.open_calls()[:1]]
+    (question,) = judge.questions(calls, judge.sampling)
+    length = len(question.prompt.ids)
+    (fits,) = judge.within(length + 1).questions(calls, judge.sampling)
+    (short,) = judge.within(length).questions(calls, judge.sampling)
+    assert fits == question
+    assert (short.sampling, short.classifies) == (None, True)
+
+
+def test_a_judge_that_writes_is_not_asked_for_numbers(judge: Judge) -> None:
+    assert not asked(judge, hearing(judge)).classifies
+    assert not judge.first_call("rid").classifies
 
 
 def hearing(judge: Judge, decide: Decide = Decide.VOTE) -> Hearing:

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.judging.hearing import CallKey, Comparison, Hearing, HearingOptions, ways_to_decide
+from services.judging.hearing import Comparison, Hearing, HearingOptions, ways_to_decide
 from services.judging.opinion import Opinion
-from services.judging.protocol import JudgeProtocol, Message
+from services.judging.proceeding import CallKey
+from services.judging.protocol import Family, Message
 from services.judging.registry import protocol
 from services.judging.runtime import Completion
 from services.vocabulary import Decide, FinishReason, Mode, OnConflict, Order, Orders, Winner
 
 CONTEXT = (Message("user", "Which is better?"),)
-FAMILIES: dict[str, JudgeProtocol] = {
+FAMILIES: dict[str, Family] = {
     "sdrm": protocol("sdrm"),
     "prompted": protocol("prompted"),
     "with ties": protocol("prompted", {"labels": ["First", "Second", "tie"]}),

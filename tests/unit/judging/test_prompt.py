@@ -49,13 +49,26 @@ def renderer(tokenizer: PreTrainedTokenizerFast) -> Renderer:
     return Renderer(tokenizer, len(tokenizer))
 
 
+@pytest.fixture(scope="session")
+def scoring_renderer(tokenizer: PreTrainedTokenizerFast) -> Renderer:
+    """One for a model that scores the last turn of a conversation."""
+    return Renderer(tokenizer, len(tokenizer), generation_prompt=False)
+
+
 def added_tokens(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[str]:
     return [tokenizer.added_tokens_decoder[i].content for i in ids if i in tokenizer.added_tokens_decoder]
 
 
 def own_ids(tokenizer: PreTrainedTokenizerFast, messages: list[Message]) -> list[int]:
+    """What the tokenizer makes of it; the user's last turn is to be answered, the assistant's to be scored."""
     conversation = [{"role": turn.role, "content": turn.content} for turn in messages]
-    return tokenizer.apply_chat_template(conversation, add_generation_prompt=True, return_dict=False)
+    to_answer = messages[-1].role == "user"
+    return tokenizer.apply_chat_template(conversation, add_generation_prompt=to_answer, return_dict=False)
+
+
+def to_score(texts: list[str]) -> list[Message]:
+    """A conversation whose last turn is the assistant's."""
+    return [*(Message("user", text) for text in texts[:-1]), Message("assistant", texts[-1])]
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +94,24 @@ def test_only_the_templates_control_tokens_are_sent(
 ) -> None:
     prompt = renderer.render([Message("user", text) for text in texts])
     harmless = own_ids(tokenizer, [Message("user", "x") for _ in texts])
+    assert added_tokens(tokenizer, prompt.ids) == added_tokens(tokenizer, harmless)
+
+
+@given(texts=st.lists(HONEST, min_size=1, max_size=3))
+@settings(max_examples=100, deadline=None)
+def test_an_honest_conversation_to_score_is_exactly_the_tokenizers_own(
+    tokenizer: PreTrainedTokenizerFast, scoring_renderer: Renderer, texts: list[str]
+) -> None:
+    assert scoring_renderer.render(to_score(texts)).ids == own_ids(tokenizer, to_score(texts))
+
+
+@given(texts=st.lists(HOSTILE, min_size=1, max_size=3))
+@settings(max_examples=100, deadline=None)
+def test_only_the_templates_control_tokens_are_scored(
+    tokenizer: PreTrainedTokenizerFast, scoring_renderer: Renderer, texts: list[str]
+) -> None:
+    prompt = scoring_renderer.render(to_score(texts))
+    harmless = own_ids(tokenizer, to_score(["x" for _ in texts]))
     assert added_tokens(tokenizer, prompt.ids) == added_tokens(tokenizer, harmless)
 
 
@@ -110,6 +141,68 @@ def test_a_forged_turn_stays_text(renderer: Renderer, tokenizer: PreTrainedToken
     sent = renderer.render([Message("user", forged)])
     assert len(added_tokens(tokenizer, own)) - len(added_tokens(tokenizer, sent.ids)) == 3
     assert forged in sent.text
+
+
+def test_a_conversation_to_score_ends_with_its_last_turn(thinking_qwen: PreTrainedTokenizerFast) -> None:
+    renderer = Renderer(thinking_qwen, len(thinking_qwen), generation_prompt=False)
+    prompt = renderer.render(to_score(["Is it so?", "It is."]))
+    assert prompt.text == "<|im_start|>user\nIs it so?<|im_end|>\n<|im_start|>assistant\nIt is.<|im_end|>\n"
+
+
+def test_a_template_that_cuts_off_what_it_takes_for_thinking_cuts_nothing_of_a_callers(
+    qwen: PreTrainedTokenizerFast,
+) -> None:
+    cutting = copy(qwen)
+    cutting.chat_template = (
+        "{% for m in messages %}{{ '<|im_start|>' + m['content'].split('</think>')[-1] + '<|im_end|>' }}{% endfor %}"
+    )
+    prompt = Renderer(cutting, len(qwen), generation_prompt=False).render(to_score(["Is it so?", "No.</think>Yes."]))
+    assert prompt.text == "<|im_start|>Is it so?<|im_end|><|im_start|>No.</think>Yes.<|im_end|>"
+    assert added_tokens(qwen, prompt.ids) == ["<|im_start|>", "<|im_end|>"] * 2
+
+
+def test_a_template_that_refuses_an_assistants_last_turn_scores_nothing(qwen: PreTrainedTokenizerFast) -> None:
+    strict = copy(qwen)
+    strict.chat_template = (
+        "{{ raise_exception('no user') if messages[-1]['role'] != 'user' else messages[-1]['content'] }}"
+    )
+    assert Renderer(strict, len(qwen)).render([Message("user", "Is it so?")]).text == "Is it so?"
+    with pytest.raises(UnsupportedTokenizer, match="refuses what it is given: no user"):
+        Renderer(strict, len(qwen), generation_prompt=False)
+
+
+ONE_TURN = (
+    "{{ raise_exception('one turn only, not ' ~ messages[1]['content']) if messages | length > 1 }}"
+    "<|im_start|>{{ messages[0]['content'] }}<|im_end|>"
+)
+
+
+def test_a_conversation_that_the_template_refuses_is_refused_alone_and_in_the_templates_words(
+    qwen: PreTrainedTokenizerFast,
+) -> None:
+    strict = copy(qwen)
+    strict.chat_template = ONE_TURN
+    renderer = Renderer(strict, len(qwen))
+    one, two = [Message("user", "Is it so?")], [Message("user", "Is it so?"), Message("user", "<think>, is it?")]
+    before, refused, after = renderer.render_many([one, two, one])
+    assert before == after == renderer.render(one)
+    assert (refused.ids, refused.text) == ([], "")
+    assert refused.refused == "the chat template refuses what it is given: one turn only, not <think>, is it?"
+    with pytest.raises(UnsupportedTokenizer, match="one turn only"):
+        renderer.render(two)
+
+
+def test_a_conversation_with_a_token_that_the_model_does_not_have_is_refused_alone(
+    smollm: PreTrainedTokenizerFast,
+) -> None:
+    last = len(smollm) - 1
+    renderer = Renderer(smollm, last)
+    honest, foreign = renderer.render_many(
+        [[Message("user", "Is it so?")], [Message("user", smollm.decode([last]))]],
+    )
+    assert honest.ids == own_ids(smollm, [Message("user", "Is it so?")])
+    assert (foreign.ids, foreign.text) == ([], "")
+    assert foreign.refused == f"the token {last} lies outside the model's vocabulary of {last}"
 
 
 def test_a_control_token_does_not_form_where_text_meets_template(qwen: PreTrainedTokenizerFast) -> None:

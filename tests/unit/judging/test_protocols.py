@@ -4,18 +4,23 @@ What every family keeps to is in tests/contracts/test_families.py.
 """
 
 import json
+import math
 import re
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.foundation.errors import Misconfigured
 from services.judging import protocols
 from services.judging.__main__ import read
+from services.judging.heard import hear_labels
 from services.judging.protocol import Message, Showing
 from services.judging.registry import UnknownProtocol, names, option_names, protocol
+from services.judging.runtime import Completion
 from services.vocabulary import FinishReason, Flag, Outcome
 
 FAMILIES = Path(protocols.__file__).parent
@@ -139,6 +144,37 @@ def test_every_grade_of_a_rubric_and_no_other_number_is_read(grades: int) -> Non
     assert scores == [(number,) if 1 <= number <= grades else () for number in range(12)]
 
 
+QUESTION = "{context}\n### Answer\n{response}\n### Is it kind? Say {choices}: {least} is the least, {most} the most."
+
+
+def test_grades_may_have_words_of_their_own() -> None:
+    judge = protocol("prompted", {"template": QUESTION, "grades": ["No", "in part", "yes"]})
+    assert (judge.slots, judge.grades) == (1, (1, 3))
+    (message,) = judge.messages(Showing((Message("user", "q"),), ("a",)))
+    assert message.content.endswith("### Is it kind? Say No, in part or yes: No is the least, yes the most.")
+    assert judge.verdict is not None
+    assert judge.verdict.labels.names == ("No", "in part", "yes")
+    said = ["no", "**In part.**", "YES", "yes, in part", "not", "", "2"]
+    scores = [judge.read(f"<score>{word}</score>", FinishReason.STOP).scores for word in said]
+    assert scores == [(1,), (2,), (3,), (), (), (), ()]
+
+
+@given(yes=st.integers(-30, 0), no=st.integers(-30, 0))
+def test_of_no_and_yes_the_expected_grade_is_one_and_the_probability_of_yes(yes: int, no: int) -> None:
+    form = protocol("prompted", {"template": QUESTION, "grades": ["no", "yes"]}).verdict
+    assert form is not None
+    completion = Completion("yes", FinishReason.LENGTH, 9, 0, 1, (("no", no), ("yes", yes)))
+    heard = hear_labels(form, completion)
+    assert heard.expected == pytest.approx(1 + math.exp(yes) / (math.exp(yes) + math.exp(no)))
+    assert heard.reading.scores == ((2,) if yes > no else (1,))
+
+
+def test_words_for_grades_are_no_names_of_slots() -> None:
+    judge = protocol("prompted", {"template": QUESTION, "grades": ["A", "B"]})
+    reading = judge.read("<score>B</score> <verdict>A</verdict>", FinishReason.STOP)
+    assert (reading.scores, reading.winner, reading.seed_verdict) == ((2,), None, None)
+
+
 @pytest.mark.parametrize("content", ["4", "**4**", "`4.`", "(4)", "“4”", "４", " \n4\n"])
 def test_a_grade_may_stand_in_marks(content: str) -> None:
     reading = protocol("prompted", {"grades": 5}).read(f"Good. <score>{content}</score>", FinishReason.STOP)
@@ -172,7 +208,21 @@ def test_the_last_of_several_grades_counts_and_disagreement_is_flagged() -> None
         *(({"labels": labels}, "labels are two plain names") for labels in (["A.", "B"], ["Equal", "B", "tie"])),
         *(({"labels": labels}, "should be|not allowed") for labels in ("AB", [1, 2], 7)),
         *(({"grades": grades}, "2 to 9 grades") for grades in (-1, 0, 1, 10)),
-        *(({"grades": grades}, "valid integer") for grades in (True, 5.0, "5")),
+        *(({"grades": grades}, "valid integer") for grades in (True, 5.0, "5", [1, 2])),
+        ({"grades": ["no", "yes"]}, "need a template"),
+        *(({"template": QUESTION, "grades": grades}, "2 to 9 grades") for grades in ([], ["yes"], list("abcdefghij"))),
+        *(
+            ({"template": QUESTION, "grades": grades}, "plain ones, none of which begins with another")
+            for grades in (
+                ["no", "no"],
+                ["no", "NO"],
+                ["no", "not at all"],
+                ["no", ""],
+                ["no.", "yes"],
+                ["no", "(yes)"],
+            )
+        ),
+        ({"template": "{context}", "grades": ["no", "yes"]}, "no slot for response"),
         ({"labels": ["A", "B"], "grades": 5}, "give one of them"),
         ({"template": "{context}"}, "no slot for response_a, response_b"),
         ({"template": "{context} {response_a} {response_b}", "grades": 5}, "no slot for response"),

@@ -14,6 +14,7 @@ from services.foundation.settings import SECRETS, Settings
 from services.jobs.request import check_fleet
 
 ROOT = Path(__file__).resolve().parents[3]
+PROFILE = "reappraisal-committee"
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +76,30 @@ def test_the_fleet_names_the_interpreter_that_the_image_makes(fleet: Fleet) -> N
         assert f"> {model.python} " in dockerfile
 
 
-def test_workers_that_start_by_default_share_no_gpu(compose: dict[str, Any]) -> None:
+@pytest.mark.parametrize("profile", [None, PROFILE])
+def test_workers_that_start_together_share_no_gpu(compose: dict[str, Any], profile: str | None) -> None:
     held = [
         device
         for service in compose["services"].values()
-        if "deploy" in service and "profiles" not in service
+        if "deploy" in service and service.get("profiles", [profile]) == [profile]
         for device in service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
     ]
     assert held
     assert len(held) == len(set(held))
+
+
+def test_the_committee_starts_as_a_whole(compose: dict[str, Any], fleet: Fleet) -> None:
+    committee = [model for member in fleet.committees["reappraisal"].members for model in member.models]
+    started = [name for name, service in compose["services"].items() if service.get("profiles") == [PROFILE]]
+    assert sorted(started) == sorted(committee)
+
+
+def test_weights_on_the_host_lie_in_the_volume(compose: dict[str, Any], fleet: Fleet) -> None:
+    local = {name: model.weights for name, model in fleet.models.items() if model.weights.startswith("/")}
+    assert local
+    for name, weights in local.items():
+        mounted = [volume.split(":")[1] for volume in compose["services"][name]["volumes"]]
+        assert any(Path(weights).is_relative_to(place) for place in mounted)
 
 
 def test_only_known_settings_are_set(compose: dict[str, Any]) -> None:

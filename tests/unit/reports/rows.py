@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.contract.reports import ReportedJob, ReportedJudge
+from services.contract.reports.judgement import ReportedJudgement
+from services.contract.reports.parts import ReportedJudge
 from services.judging.opinion import Opinion
 from services.judging.standing import Pairwise, Standing, rank_pairs
 from services.judging.weighing import side
@@ -29,7 +30,7 @@ def judge(name: str = "smollm2", **changes: Any) -> ReportedJudge:
     return ReportedJudge(name=name, **ways | changes)
 
 
-def job(*judges: ReportedJudge, **changes: Any) -> ReportedJob:
+def job(*judges: ReportedJudge, **changes: Any) -> ReportedJudgement:
     """A finished job, of one judge unless some are given."""
     facts: dict[str, Any] = {
         "id": "job_1",
@@ -41,7 +42,7 @@ def job(*judges: ReportedJudge, **changes: Any) -> ReportedJob:
         "ended_at": START + timedelta(seconds=11),
         "reread_of": None,
     }
-    return ReportedJob(**facts | changes)
+    return ReportedJudgement(**facts | changes)
 
 
 def votes(given: Winner, swapped: Winner) -> Votes:

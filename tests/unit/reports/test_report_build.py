@@ -4,19 +4,21 @@ import json
 
 import pytest
 
-from services.contract.reports import JudgeReport, Report
-from services.reports.build import MAX_SYSTEMS, build
+from services.contract.reports.judgement import JudgementReport
+from services.contract.reports.parts import JudgeReport
 from services.reports.item import ItemRow, item_row
+from services.reports.judgement.build import build
+from services.reports.rates import MAX_SYSTEMS
 from services.stats.intervals import FEW_CLUSTERS
 from services.vocabulary import Decide, Flag, ItemError, ItemStatus, JobStatus, Mode, Order, Orders
 from tests.unit.reports.rows import TIE, A, B, failed, job, judge, opinion, row, votes
 
 
-def codes(report: Report) -> set[str]:
+def codes(report: JudgementReport) -> set[str]:
     return {note.code for note in report.notes}
 
 
-def only(report: Report) -> JudgeReport:
+def only(report: JudgementReport) -> JudgeReport:
     (judge,) = report.judges
     return judge
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from services.contract.jobs import StopAt
-from services.contract.reports import JudgeReport, ReportedJudge
-from services.reports.build import build
+from services.contract.options import StopAt
+from services.contract.reports.parts import JudgeReport, ReportedJudge
 from services.reports.item import ItemRow
+from services.reports.judgement.build import build
 from services.vocabulary import Decide, ItemError, ItemStatus, Mode, Order, Orders, Outcome
 from tests.unit.reports.rows import (
     TIE,

@@ -6,15 +6,21 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.contract.reports import Report
+from services.contract.reports.judgement import JudgementReport
 from services.judging.opinion import Opinion
 from services.judging.standing import Pairwise, Standing
-from services.reports.build import build
 from services.reports.item import ItemRow
+from services.reports.judgement.build import build
 from services.vocabulary import ItemError, ItemStatus, Order, Outcome, Winner
 from tests.unit.reports.rows import Votes, job, judge, opinion, ranking, row, silent, standing
 
-FAILURES = [outcome for outcome in Outcome if outcome not in (Outcome.DECIDED, Outcome.TIE)]
+FAILURES = [
+    Outcome.UNPARSEABLE,
+    Outcome.TRUNCATED,
+    Outcome.CONTEXT_OVERFLOW,
+    Outcome.ABORTED,
+    Outcome.FAILED,
+]
 counts = st.dictionaries(st.sampled_from(Winner), st.integers(1, 2))
 answers: st.SearchStrategy[Votes] = st.fixed_dictionaries({Order.AB: counts, Order.BA: counts})
 grades = st.sampled_from((None, 1.0, 2.5, 4.0))
@@ -117,7 +123,7 @@ def shown(value: Any) -> Any:
     return round(value, 9) if isinstance(value, float) else value
 
 
-def of(rows: list[ItemRow]) -> Report:
+def of(rows: list[ItemRow]) -> JudgementReport:
     return build(job(judge("one"), judge("other")), len(rows), rows)
 
 
@@ -144,6 +150,7 @@ def test_no_failure_adds_to_a_tie_or_a_rate(rows: list[ItemRow]) -> None:
     for part in whole.judges:
         heard = [said for one in rows for said in one.opinions if said.judge == part.name]
         assert part.answers.outcomes == {
-            outcome: sum(said.outcomes.get(outcome, 0) for said in heard) for outcome in Outcome
+            outcome: sum(said.outcomes.get(outcome, 0) for said in heard)
+            for outcome in (Outcome.DECIDED, Outcome.TIE, *FAILURES)
         }
         assert sum(part.answers.outcomes.values()) == part.answers.valid.n

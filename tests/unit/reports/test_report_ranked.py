@@ -7,8 +7,8 @@ import pytest
 
 from services.judging.opinion import Opinion
 from services.judging.standing import Standing
-from services.reports.build import build
 from services.reports.item import item_row
+from services.reports.judgement.build import build
 from services.vocabulary import ItemError, ItemStatus, Winner
 from tests.unit.reports.rows import (
     TIE,

@@ -3,8 +3,8 @@
 import re
 from dataclasses import replace
 
-from services.contract.jobs import StopAt
-from services.reports.build import build
+from services.contract.options import StopAt
+from services.reports.judgement.build import build
 from services.reports.text import markdown
 from services.vocabulary import Decide, ItemError, JobStatus, Mode, Outcome
 from tests.unit.reports.rows import A, B, failed, job, judge, opinion, ranked, ranking, row, silent, standing, votes

@@ -20,14 +20,30 @@ def keys(*names: str) -> NDArray[np.uint64]:
 
 
 @pytest.mark.parametrize(
-    ("count", "n", "low"),
-    [(628, 720, 0.846), (279, 480, 0.537)],
+    ("count", "n", "rate", "low"),
+    [(628, 720, 0.872, 0.846), (580.5, 720, 0.806, 0.776), (279, 480, 0.581, 0.537)],
 )
-def test_wilson_gives_the_lower_bounds_published_for_the_reappraisal_models(count: int, n: int, low: float) -> None:
+def test_wilson_gives_the_lower_bounds_published_for_the_reappraisal_models(
+    count: float, n: int, rate: float, low: float
+) -> None:
     # the table in the model card of Reappraisal-4B-GRPO-Committee
     interval = proportion(count, n).wilson
     assert interval is not None
-    assert round(interval.low, 3) == low
+    assert (round(count / n, 3), round(interval.low, 3)) == (rate, low)
+
+
+def wilson_lows(n: int, rate: float, step: float) -> dict[float, float]:
+    """The lower bound of every count of n, in steps of 1 or 1/2, whose rate rounds to `rate`."""
+    counts = [step * k for k in range(int(n / step) + 1) if round(step * k / n, 3) == rate]
+    intervals = {count: proportion(count, n).wilson for count in counts}
+    return {count: round(interval.low, 4) for count, interval in intervals.items() if interval is not None}
+
+
+def test_one_published_lower_bound_needs_a_half_win_and_one_is_not_wilsons() -> None:
+    # 0.806 of 720 with 0.776, and 0.771 of 240 with 0.718
+    assert wilson_lows(720, 0.806, 1) == {580: 0.7751}
+    assert wilson_lows(720, 0.806, 0.5) == {580: 0.7751, 580.5: 0.7758}
+    assert wilson_lows(240, 0.771, 0.5) == {185: 0.7136}
 
 
 def test_wilson_stays_inside_the_unit_interval_at_its_ends() -> None:
@@ -174,3 +190,27 @@ def test_sums_and_sizes_say_what_all_values_would(items: list[tuple[int, tuple[i
     sizes = counts.sum(axis=1)
     values = np.repeat(np.tile([1.0, 0.5, 0.0], len(items)), counts.ravel())
     assert clustered_mean(counts @ [1.0, 0.5, 0.0], sizes, clusters) == mean_of(values, np.repeat(clusters, sizes))
+
+
+def test_a_million_different_values_have_the_interval_that_their_spread_calls_for() -> None:
+    # drawn one by one, they would take minutes
+    values = np.random.default_rng(5).normal(2, 3, size=1_000_000)
+    mean = mean_of(values, np.arange(len(values), dtype=np.uint64))
+    assert mean.bootstrap is not None
+    assert mean.t is not None
+    half = 1.96 * values.std() / np.sqrt(len(values))
+    assert (mean.bootstrap.high - mean.bootstrap.low) / 2 == pytest.approx(half, rel=0.1)
+    assert (mean.bootstrap.high + mean.bootstrap.low) / 2 == pytest.approx(values.mean(), abs=half / 10)
+    assert (mean.t.high - mean.t.low) / 2 == pytest.approx(half, rel=0.01)
+
+
+def test_joining_clusters_keeps_what_sets_them_apart() -> None:
+    # every cluster of its own size, and the larger ones with the larger values
+    generator = np.random.default_rng(6)
+    sizes = 1 + np.arange(3_000, dtype=np.int64)
+    sums = sizes * (sizes / 3_000 + generator.normal(0, 0.5, size=len(sizes)))
+    mean = clustered_mean(sums, sizes, np.arange(len(sizes), dtype=np.uint64))
+    drawn = generator.integers(len(sizes), size=(2_000, len(sizes)))
+    low, high = np.quantile(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975])
+    assert mean.bootstrap is not None
+    assert (mean.bootstrap.low, mean.bootstrap.high) == pytest.approx((low, high), abs=(high - low) / 10)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +16,18 @@ from hypothesis import strategies as st
 from embedded import models
 from embedded.places import CHECKOUT
 from embedded.processes import Child, spawn
+from services.judging.registry import protocol
 from services.judging.runtime import Call, CallRefused, Completion, Label, RuntimeFault, RuntimeUnavailable, Sampling
-from services.vocabulary import FinishReason
-from workers.runtime.client import SGLangRuntime, open_session, read_completion, read_info, refusal, request_body
+from services.vocabulary import FinishReason, Outcome
+from workers.runtime.client import (
+    SGLangRuntime,
+    open_session,
+    read_completion,
+    read_info,
+    read_numbers,
+    refusal,
+    request_body,
+)
 
 SAMPLING = Sampling(temperature=0.7, top_p=0.8, top_k=20, max_tokens=256)
 LABELS = (Label("A", 34, "A"), Label("B", 35, "B"))
@@ -47,6 +57,13 @@ def test_a_label_call_sends_one_greedy_token_bound_to_the_labels() -> None:
         "logit_bias": {"34": 100.0, "35": 100.0},
     }
     assert (body["return_logprob"], body["token_ids_logprob"]) == (True, [34, 35])
+
+
+def test_a_call_for_a_classifiers_numbers_sends_the_prompt_alone() -> None:
+    assert json.loads(request_body(Call("r", (1, 2, 3), SAMPLING, classifies=True))) == {
+        "rid": "r",
+        "input_ids": [1, 2, 3],
+    }
 
 
 def test_an_answer_becomes_a_completion() -> None:
@@ -86,6 +103,70 @@ def test_an_answer_of_another_shape_is_no_answer(answer: dict[str, Any]) -> None
     with pytest.raises(RuntimeUnavailable) as caught:
         read_completion(answer)
     assert caught.value.code is RuntimeFault.GARBLED
+
+
+def classified(embedding: Any, **meta: Any) -> dict[str, Any]:
+    """What a classifier answers."""
+    own = {"finish_reason": {"type": "length", "length": 0}, "prompt_tokens": 7, "queue_time": 0.0, "e2e_latency": 1.5}
+    return {"embedding": embedding, "meta_info": own | meta}
+
+
+def test_a_classifiers_answer_becomes_a_completion_that_has_written_nothing() -> None:
+    assert read_numbers(classified([-0.0123])) == Completion(
+        text="[-0.0123]",
+        finish_reason=FinishReason.STOP,
+        prompt_tokens=7,
+        cached_tokens=None,
+        completion_tokens=0,
+        queue_s=0.0,
+        latency_s=1.5,
+    )
+
+
+@given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53), min_size=1))
+def test_a_classifiers_numbers_are_the_very_ones_that_the_server_gave(numbers: list[float]) -> None:
+    text = read_numbers(classified(numbers)).text
+    assert json.loads(text) == numbers
+    assert list(map(type, json.loads(text))) == list(map(type, numbers))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([None], "[null]"), ([0.5, None], "[0.5,null]"), ([math.nan], "[null]"), ([-math.inf], "[null]")],
+)
+def test_a_number_that_is_not_finite_is_that_calls_own_and_no_fault_of_the_runtime(
+    numbers: list[float | None], text: str
+) -> None:
+    assert read_numbers(classified(numbers)).text == text
+
+
+def test_what_a_classifier_says_of_a_text_that_it_cannot_score_is_unreadable() -> None:
+    completion = read_numbers(classified([None]))
+    reading = protocol("reward").read(completion.text, completion.finish_reason)
+    assert (reading.outcome, reading.rule, reading.scores) == (Outcome.UNPARSEABLE, "not_finite", ())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *map(classified, [None, [], [True], ["0.5"], [[0.5]], [None, [0.5]], 0.5, "0.5", {"0": 0.5}]),
+        {"embedding": [0.5]},
+        {"embedding": [0.5], "meta_info": {}},
+        {"meta_info": classified([0.5])["meta_info"]},
+        {"text": "A", "output_ids": [1], "meta_info": META},
+        classified([0.5], finish_reason={"type": "new"}),
+    ],
+)
+def test_what_is_not_a_list_of_numbers_is_no_answer_of_a_classifier(answer: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeUnavailable) as caught:
+        read_numbers(answer)
+    assert caught.value.code is RuntimeFault.GARBLED
+
+
+def test_a_call_of_a_classifier_that_was_aborted_in_the_queue_has_no_numbers() -> None:
+    meta = {"finish_reason": {"type": "abort", "message": "Abort in waiting queue"}, "e2e_latency": 0.5}
+    completion = read_numbers({"text": "", "output_ids": [], "meta_info": meta})
+    assert (completion.text, completion.finish_reason, completion.prompt_tokens) == ("", FinishReason.ABORT, None)
 
 
 def test_a_servers_info_is_kept_without_its_secrets_and_summed_over_its_ranks() -> None:
@@ -142,6 +223,16 @@ JSON = st.recursive(
 )
 
 
+@given(numbers=JSON, reason=JSON)
+def test_any_answer_of_a_classifier_is_read_or_is_no_answer(numbers: Any, reason: Any) -> None:
+    try:
+        completion = read_numbers({"embedding": numbers, "meta_info": {"finish_reason": reason}})
+    except RuntimeUnavailable as error:
+        assert error.code is RuntimeFault.GARBLED
+    else:
+        assert (completion.text == "") == (completion.finish_reason is FinishReason.ABORT)
+
+
 @given(text=JSON, reason=JSON, row=JSON)
 def test_any_answer_is_read_or_is_no_answer(text: Any, reason: Any, row: Any) -> None:
     answer = {"text": text, "meta_info": {"finish_reason": reason, "output_token_ids_logprobs": row}}
@@ -159,9 +250,17 @@ def runtime_url(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[str]:
     child.stop()
 
 
-def start_scripted(folder: Path, port: int) -> tuple[Child, str]:
+@pytest.fixture
+def classifier_url(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[str]:
+    """A scripted classifier that nobody else speaks to."""
+    child, url = start_scripted(tmp_path, free_port(), "--is-embedding")
+    yield url
+    child.stop()
+
+
+def start_scripted(folder: Path, port: int, *more: str) -> tuple[Child, str]:
     """Start one and wait until it answers."""
-    command = [sys.executable, "-m", "embedded", "scripted", "--port", str(port)]
+    command = [sys.executable, "-m", "embedded", "scripted", "--port", str(port), *more]
     command += ["--tokenizer", str(models.make("scripted")), "--service-time", "0"]
     child = spawn("scripted", command, log=folder / "scripted.log", cwd=CHECKOUT)
     url = f"http://127.0.0.1:{port}"
@@ -177,21 +276,21 @@ def answers(url: str) -> bool:
         return False
 
 
-def called(url: str, **options: float) -> Completion:
+def called(url: str, *, classifies: bool = False, **options: float) -> Completion:
     """One call through the client."""
 
     async def play() -> Completion:
         async with open_session() as session:
             runtime = SGLangRuntime(session, url, **options)
             try:
-                return await runtime.generate(Call("r", [20, 21], SAMPLING))
+                return await runtime.complete(Call("r", [20, 21], SAMPLING, classifies=classifies))
             finally:
                 await runtime.aclose()
 
     return asyncio.run(asyncio.wait_for(play(), 60))
 
 
-@pytest.mark.parametrize(
+FAULTS = pytest.mark.parametrize(
     ("fault", "code"),
     [
         ("garbage", RuntimeFault.GARBLED),
@@ -203,6 +302,9 @@ def called(url: str, **options: float) -> Completion:
         ("hang_healthy", RuntimeFault.TIMED_OUT),
     ],
 )
+
+
+@FAULTS
 def test_a_runtime_that_breaks_is_never_the_calls_fault(runtime_url: str, fault: str, code: RuntimeFault) -> None:
     httpx.post(f"{runtime_url}/scripted/fault", json={"fault": fault}).raise_for_status()
     with pytest.raises(RuntimeUnavailable) as caught:
@@ -210,10 +312,20 @@ def test_a_runtime_that_breaks_is_never_the_calls_fault(runtime_url: str, fault:
     assert caught.value.code is code
 
 
-def test_a_passing_overload_is_waited_out(runtime_url: str) -> None:
-    httpx.post(f"{runtime_url}/scripted/fault", json={"fault": "stream_error", "times": 3}).raise_for_status()
-    assert called(runtime_url).finish_reason is FinishReason.STOP
-    assert len(httpx.get(f"{runtime_url}/scripted/calls").json()) == 4
+@FAULTS
+def test_a_classifier_that_breaks_is_never_the_calls_fault(classifier_url: str, fault: str, code: RuntimeFault) -> None:
+    httpx.post(f"{classifier_url}/scripted/fault", json={"fault": fault}).raise_for_status()
+    with pytest.raises(RuntimeUnavailable) as caught:
+        called(classifier_url, classifies=True, deadline_s=2.0)
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize("classifies", [False, True])
+def test_a_passing_overload_is_waited_out(request: pytest.FixtureRequest, classifies: bool) -> None:
+    url: str = request.getfixturevalue("classifier_url" if classifies else "runtime_url")
+    httpx.post(f"{url}/scripted/fault", json={"fault": "stream_error", "times": 3}).raise_for_status()
+    assert called(url, classifies=classifies).finish_reason is FinishReason.STOP
+    assert len(httpx.get(f"{url}/scripted/calls").json()) == 4
 
 
 def test_nobody_there_is_unreachable(free_port: Callable[[], int]) -> None:

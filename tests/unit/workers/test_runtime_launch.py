@@ -221,3 +221,11 @@ def test_the_fleet_files_flags_come_last_and_win() -> None:
     assert (pairs["--revision"], pairs["--context-length"], pairs["--tp-size"]) == ("abc", "4096", "2")
     assert (pairs["--served-model-name"], pairs["--port"], pairs["--host"]) == ("judge", "31000", "127.0.0.1")
     assert (pairs["--schedule-policy"], pairs["--max-queued-requests"]) == ("lpm", "128")
+    assert "--is-embedding" not in given
+
+
+def test_a_classifier_is_launched_as_one() -> None:
+    entry = FleetModel(name="rm", protocol="reward", weights="some/model", launch=("--x", "1"))
+    given = flags(entry, 31000, classifies=True)
+    assert "--is-embedding" in given
+    assert given[-2:] == ("--x", "1")

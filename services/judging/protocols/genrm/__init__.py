@@ -1,1 +1,1 @@
-"""NVIDIA's GenRM models, generative pairwise judges that grade both responses and rank them."""
+"""NVIDIA's GenRM models, generative judges that grade two responses and rank them, or grade one."""

@@ -1,9 +1,9 @@
-"""How the answer of a GenRM model is read: two scores and a ranking, as JSON or between markers.
+"""How the answer of a GenRM model is read: two scores and a ranking, or one score, as JSON or between markers.
 
 Guarantee: total and linear, as objects.py is. The last whole answer counts, whether its numbers can be read or not:
 what is cut or broken takes no answer's place, and what is quoted inside an object or a section of analysis is none.
-Sources of the forms: NeMo Gym's `genrm_compare` (JSON); for the markers the environments of NeMo RL that read
-Llama-3.3-Nemotron-Super-49B-GenRM, a model of arXiv 2505.11475.
+Sources of the forms: NeMo Gym's `genrm_compare` (JSON of two responses); for the markers the environments of NeMo RL
+that read Llama-3.3-Nemotron-Super-49B-GenRM, a model of arXiv 2505.11475: of a single response one score, no ranking.
 """
 
 import re
@@ -28,6 +28,7 @@ _BOX = re.compile(r"\\boxed\{([^{}]*+)\}")
 _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
 
 _UNFINISHED = frozenset({"broken_json", "no_ranking", "no_scores"})
+_MISCOUNTED = {1: "not_one_score", 2: "not_two_scores"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,10 @@ class _Answer:
     ranking: int | None = None
     fault: str | None = None
 
-    def decided(self) -> tuple[Winner, str]:
-        """The slot that it prefers, and by which rule."""
+    def decided(self) -> tuple[Winner | int, str]:
+        """The slot that it prefers, or the score of a single response, and by which rule."""
+        if len(self.scores) == 1:
+            return self.scores[0], "single_score"
         first, second = self.scores
         if self.ranking == BOTH_BAD:
             return Winner.TIE, "both_bad"
@@ -63,12 +66,14 @@ class _Answer:
     @property
     def contradictory(self) -> bool:
         """True where the ranking does not go with the scores."""
-        first, second = self.scores
-        return self.ranking in _GAPS and first - second not in _GAPS[self.ranking]
+        return self.ranking in _GAPS and self.scores[0] - self.scores[1] not in _GAPS[self.ranking]
 
 
-def read_scores(completion: str, finish_reason: FinishReason) -> Reading:
-    """Read the last answer of a judge that thinks. Its `rule` is what decided, or why nothing could be read."""
+def read_scores(completion: str, finish_reason: FinishReason, responses: int = 2) -> Reading:
+    """Read the last answer, to one or two responses, of a judge that thinks.
+
+    The reading's `rule` is what decided, or why nothing could be read.
+    """
     start = answer_start(completion, thinks=True)
     thinking = frozenset({Flag.THINK_UNCLOSED}) if start is None else frozenset[Flag]()
     if finish_reason is FinishReason.ABORT:
@@ -77,7 +82,7 @@ def read_scores(completion: str, finish_reason: FinishReason) -> Reading:
     if start is None:
         return Reading(unread, None, "thinking_unclosed", thinking)
 
-    answers = list(_answers(completion, start))
+    answers = list(_answers(completion, start, responses))
     if not answers:
         return Reading(unread, None, "no_scores")
     last = next((answer for answer in reversed(answers) if answer.fault not in _UNFINISHED), answers[-1])
@@ -88,14 +93,14 @@ def read_scores(completion: str, finish_reason: FinishReason) -> Reading:
     )
     if last.fault:
         return Reading(unread, None, last.fault, seen=seen)
-    winner, rule = last.decided()
+    decision, rule = last.decided()
     flags = {
         Flag.CONTRADICTORY: last.contradictory,
-        Flag.CONFLICTING: any(answer.decided()[0] is not winner for answer in answers if not answer.fault),
+        Flag.CONFLICTING: any(answer.decided()[0] != decision for answer in answers if not answer.fault),
     }
     return Reading(
-        Outcome.TIE if winner is Winner.TIE else Outcome.DECIDED,
-        winner,
+        Outcome.TIE if decision is Winner.TIE else Outcome.DECIDED,
+        decision if isinstance(decision, Winner) else None,
         rule,
         frozenset(flag for flag, holds in flags.items() if holds),
         last.span,
@@ -106,13 +111,13 @@ def read_scores(completion: str, finish_reason: FinishReason) -> Reading:
     )
 
 
-def _answers(text: str, start: int) -> Iterator[_Answer]:
+def _answers(text: str, start: int, responses: int) -> Iterator[_Answer]:
     """Everything that looks like an answer, in order. A section of scores and the ranking that comes next are one."""
     scores: _Section | None = None
-    for place in _places(text, start):
+    for place in _places(text, start, responses):
         if scores is not None:
             ranking = place if isinstance(place, _Section) and place.name == _RANKING else None
-            yield _marked(scores, ranking)
+            yield _marked(scores, ranking, responses)
             scores = None
             if ranking is not None:
                 continue
@@ -123,10 +128,10 @@ def _answers(text: str, start: int) -> Iterator[_Answer]:
         else:
             yield _Answer(place.span, "markers", fault="no_scores")
     if scores is not None:
-        yield _marked(scores, None)
+        yield _marked(scores, None, responses)
 
 
-def _places(text: str, start: int) -> Iterator[_Section | _Answer]:
+def _places(text: str, start: int, responses: int) -> Iterator[_Section | _Answer]:
     """The closed sections of scores and rankings, and the objects outside of all sections that look like an answer.
 
     A section runs from the last opening marker before a closing one of its name.
@@ -146,34 +151,39 @@ def _places(text: str, start: int) -> Iterator[_Section | _Answer]:
             case None if opened is None:
                 found = read_object(text, place.start())
                 position = found.span[1]
-                if (answer := _from_object(text, found)) is not None:
+                if (answer := _from_object(text, found, responses)) is not None:
                     yield answer
 
 
-def _from_object(text: str, found: JsonObject) -> _Answer | None:
+def _from_object(text: str, found: JsonObject, responses: int) -> _Answer | None:
     """The answer that an object is; None for one without scores of its own."""
     if found.members is None:
         mentioned = text.find('"score_1"', *found.span) >= 0
         return _Answer(found.span, "json", fault="broken_json") if mentioned else None
     members = dict(found.members)
-    if not {"score_1", "score_2"} <= members.keys():
+    asked = [f"score_{number}" for number in range(1, responses + 1)]
+    if not set(asked) <= members.keys():
         return None
     if len(members) < len(found.members):
         return _Answer(found.span, "json", fault="duplicate_key")
+    if responses == 1 and "score_2" in members:
+        return _Answer(found.span, "json", fault=_MISCOUNTED[1])
     ranking = members.get("ranking", "null")
-    scores = [_unquoted(members["score_1"]), _unquoted(members["score_2"])]
+    scores = [_unquoted(members[key]) for key in asked]
     return _answer(found.span, "json", scores, None if ranking == "null" else _unquoted(ranking))
 
 
-def _marked(scores: _Section, ranking: _Section | None) -> _Answer:
-    """The answer that two sections are: the last box of each counts. This form has no scores without a ranking."""
+def _marked(scores: _Section, ranking: _Section | None, responses: int) -> _Answer:
+    """The answer that two sections are: the last box of each counts. Two scores are none without their ranking."""
     spelled = scores.boxes[-1].split(",") if scores.boxes else []
-    if len(spelled) != 2:
-        return _Answer(scores.span, "markers", fault="not_two_scores")
-    if ranking is None:
-        return _Answer(scores.span, "markers", fault="no_ranking")
-    span = scores.span[0], ranking.span[1]
-    return _answer(span, "markers", spelled, ranking.boxes[-1] if ranking.boxes else "")
+    if len(spelled) != responses:
+        return _Answer(scores.span, "markers", fault=_MISCOUNTED[responses])
+    if ranking is not None:
+        span = scores.span[0], ranking.span[1]
+        return _answer(span, "markers", spelled, ranking.boxes[-1] if ranking.boxes else "")
+    if responses == 1:
+        return _answer(scores.span, "markers", spelled, None)
+    return _Answer(scores.span, "markers", fault="no_ranking")
 
 
 def _answer(span: tuple[int, int], form: str, scores: list[str], ranking: str | None) -> _Answer:
@@ -184,6 +194,8 @@ def _answer(span: tuple[int, int], form: str, scores: list[str], ranking: str | 
         fault = "score_not_whole"
     elif not set(grades) <= set(GRADES):
         fault = "score_out_of_range"
+    elif ranking is not None and len(scores) == 1:
+        fault = "ranking_of_one"
     elif ranking is not None and ranked is None:
         fault = "ranking_not_whole"
     elif ranked is not None and ranked not in (*_GAPS, BOTH_BAD):

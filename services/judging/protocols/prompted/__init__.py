@@ -1,1 +1,1 @@
-"""Any instruct model as a pairwise judge."""
+"""Any instruct model as a judge."""

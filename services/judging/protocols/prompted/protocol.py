@@ -15,7 +15,7 @@ from services.judging.protocol import Message, Showing
 from services.judging.reading import GradeSet, LabelSet, Reading, VerdictForm, read_verdict
 from services.judging.runtime import Sampling
 from services.judging.template import Template, turns
-from services.vocabulary import FinishReason, Winner
+from services.vocabulary import FinishReason, Task, Winner
 
 
 class Prompted:
@@ -23,6 +23,7 @@ class Prompted:
 
     name = "prompted"
     version = "1"
+    task = Task.JUDGE
     thinks = False
     takes_principle = False
     sampling = Sampling(temperature=0.0, top_p=1.0, top_k=-1, max_tokens=2048)
@@ -57,16 +58,19 @@ class Prompted:
 
 
 @validate_call(config={"strict": True})
-def prompted(template: str | None = None, labels: Sequence[str] | None = None, grades: int | None = None) -> Prompted:
+def prompted(
+    template: str | None = None, labels: Sequence[str] | None = None, grades: int | Sequence[str] | None = None
+) -> Prompted:
     """A judge that compares two candidates by `labels`, ("A", "B") by default, or one that gives 1 to `grades`.
 
-    `labels` names the first and the second slot; a third one, "tie", allows ties. A template that compares has the
-    slots `{context}`, `{response_a}` and `{response_b}`, and may name the labels by `{label_a}`, `{label_b}` and
-    `{choices}`. One that grades has `{context}` and `{response}`, and may name the grades by `{least}`, `{most}` and
-    `{choices}`. Choose lines next to the slots that no honest text holds: they are the template's markers.
+    `labels` names the first and the second slot; a third one, "tie", allows ties. `grades` may be words that stand for
+    1, 2 and so on, where a template asks for them: of ("no", "yes") "yes" is 2. A template that compares has the slots
+    `{context}`, `{response_a}` and `{response_b}`, and may name the labels by `{label_a}`, `{label_b}` and `{choices}`.
+    One that grades has `{context}` and `{response}`, and may name the grades by `{least}`, `{most}` and `{choices}`.
+    Choose lines next to the slots that no honest text holds: they are the template's markers.
 
-    Raises ValueError for labels together with grades, labels that cannot be told apart, grades that are not 2 to 9, and
-    a template without its slots.
+    Raises ValueError for labels together with grades, labels or words that cannot be told apart, grades that are not
+    2 to 9, words without a template, and a template without its slots.
     """
     if grades is None:
         return _comparing(template, ("A", "B") if labels is None else labels)
@@ -82,11 +86,13 @@ def _comparing(template: str | None, labels: Sequence[str]) -> Prompted:
     return Prompted(text, ("response_a", "response_b"), VerdictForm("verdict", labelled))
 
 
-def _grading(template: str | None, most: int) -> Prompted:
-    graded = GradeSet(most)
+def _grading(template: str | None, grades: int | Sequence[str]) -> Prompted:
+    if template is None and not isinstance(grades, int):
+        raise ValueError("grades in words need a template that says what is asked")
+    graded = _grade_set(grades)
     names = {"least": graded.names[0], "most": graded.names[-1], "choices": _either(graded.names)}
     text = _named(_shipped("rubric.txt") if template is None else template, names)
-    return Prompted(text, ("response",), VerdictForm("score", graded), grades=(1, most))
+    return Prompted(text, ("response",), VerdictForm("score", graded), (1, len(graded.names)))
 
 
 def _label_set(labels: Sequence[str]) -> LabelSet:
@@ -94,13 +100,29 @@ def _label_set(labels: Sequence[str]) -> LabelSet:
     if len(labels) == 2 or (len(labels) == 3 and labels[2] == "tie"):
         labelled = LabelSet(labels[0], labels[1], tie=len(labels) == 3)
         answers = [labelled.match(name) for name in labelled.names]
-        alike = any(one.lower().startswith(other.lower()) for one, other in permutations(labelled.names, 2))
-        if answers == [Winner.A, Winner.B, Winner.TIE][: len(labels)] and not alike:
+        if answers == [Winner.A, Winner.B, Winner.TIE][: len(labels)] and not _alike(labelled.names):
             return labelled
     raise ValueError(
         "labels are two plain names, neither of which begins with the other, "
         'and "tie" as a third where a tie is an answer'
     )
+
+
+def _grade_set(grades: int | Sequence[str]) -> GradeSet:
+    """The grades, in digits or in words, each of which reads as itself and can be forced."""
+    count = grades if isinstance(grades, int) else len(grades)
+    if not 2 <= count <= 9:
+        raise ValueError("a rubric has 2 to 9 grades")
+    numbers = range(1, count + 1)
+    graded = GradeSet(tuple(map(str, numbers) if isinstance(grades, int) else grades))
+    if list(map(graded.match, graded.names)) != list(numbers) or _alike(graded.names):
+        raise ValueError("grades in words are plain ones, none of which begins with another")
+    return graded
+
+
+def _alike(names: Sequence[str]) -> bool:
+    """Whether one of the names begins with another, in any case."""
+    return any(one.lower().startswith(other.lower()) for one, other in permutations(names, 2))
 
 
 def _either(names: Sequence[str]) -> str:

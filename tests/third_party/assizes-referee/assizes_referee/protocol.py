@@ -11,7 +11,7 @@ from services.judging.protocol import Message, Showing
 from services.judging.reading import LabelSet, Reading, VerdictForm, read_verdict
 from services.judging.runtime import Sampling
 from services.judging.template import Template, turns
-from services.vocabulary import FinishReason
+from services.vocabulary import FinishReason, Task
 
 PRINCIPLE = "Which answer serves the person who asked better?"
 
@@ -21,6 +21,7 @@ class Referee:
 
     name = "referee"
     version = "1"
+    task = Task.JUDGE
     thinks = False
     slots = 2
     grades: tuple[int, int] | None = None

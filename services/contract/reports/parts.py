@@ -1,4 +1,4 @@
-"""The report of a job on the wire.
+"""What the reports of all kinds of jobs are made of.
 
 Guarantee: every rate stands beside its count and its denominator; a rate over nothing is null, never 0.
 """
@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.contract.jobs import Instant, StopAt
+from services.contract.jobs import Instant
+from services.contract.options import StopAt
 from services.foundation.jsontext import escaped
 from services.vocabulary import Decide, ItemError, JobStatus, Mode, Orders, Outcome
 
@@ -35,7 +36,16 @@ class Proportion(ReportPart):
     wilson: Interval | None
 
 
-class WinRate(ReportPart):
+class OverClusters(ReportPart):
+    """How sure a mean is when items of one cluster are not independent of each other."""
+
+    clusters: int
+    bootstrap: Interval | None = Field(description="the headline: percentile bootstrap over whole clusters")
+    cluster_mean: float | None = Field(description="the mean of the clusters' own means, the middle of `t`")
+    t: Interval | None = Field(description="Student's t over cluster means, clusters - 1 degrees of freedom")
+
+
+class WinRate(OverClusters):
     """How often a side or a system wins; a tie counts as a half, failed items and abstentions do not count."""
 
     pairs: int = Field(description="wins, ties and losses; an item of two candidates is one pair")
@@ -43,21 +53,14 @@ class WinRate(ReportPart):
     ties: int
     losses: int
     rate: float | None
-    clusters: int
-    bootstrap: Interval | None = Field(description="the headline: percentile bootstrap over whole clusters")
-    cluster_mean: float | None = Field(description="the mean of the clusters' own rates, the middle of `t`")
-    t: Interval | None = Field(description="Student's t over cluster means, clusters - 1 degrees of freedom")
     wilson: Interval | None = Field(description="screening only: takes all items as independent")
 
 
-class SystemWinRate(WinRate):
-    """How often one system wins against the others that it was compared with.
+class MeanScore(OverClusters):
+    """The mean score of texts; each item has one."""
 
-    An item with more than two candidates counts with each of its pairs that has an answer: by the pair's own winner
-    for a single judge that compares, else by the matrix. A pair on which a single judge abstains has none.
-    """
-
-    system: str
+    texts: int
+    mean: float | None
 
 
 class Accuracy(ReportPart):
@@ -71,16 +74,6 @@ class Agreement(Accuracy):
     """How often answers equal human labels, and how far beyond chance."""
 
     kappa: float | None = Field(description="Cohen's; null where undefined")
-
-
-class LabelAgreement(ReportPart):
-    """Agreement of the verdicts with human labels, over the labelled items that have a winner or a tie."""
-
-    labelled: int
-    verdict: Agreement = Field(description="of items with two candidates")
-    best: Accuracy | None = Field(
-        description="of items with more: those whose winner is the labelled candidate; null when none is labelled"
-    )
 
 
 class OrdersCompared(ReportPart):
@@ -112,18 +105,15 @@ class Position(ReportPart):
     order_kappa: float | None
 
 
-class Items(ReportPart):
-    """What became of the items. `heard`: those with a verdict or an error. Ties and abstentions: of the succeeded."""
+class ItemCounts(ReportPart):
+    """What became of the items. `heard`: those with a result or an error."""
 
     total: int
     heard: int
     succeeded: Proportion
     failed: Proportion
     errors: Mapping[ItemError, int]
-    ties: Proportion
-    abstained: Proportion
     injection_suspected: Proportion
-    conflicting: Proportion = Field(description="items where a completion held verdicts that disagree")
 
 
 class Answers(ReportPart):
@@ -185,16 +175,6 @@ class JudgeReport(ReportPart):
     usage: Spent = Field(description="of this job alone: nothing where it reads another one's traces again")
 
 
-class Panel(ReportPart):
-    """How far the judges of a panel agree. `disagreement` and `unanimous`: over the items that several answered."""
-
-    disagreement: float | None = Field(
-        description="mean chance that two judges, drawn by weight, differ in their winner"
-    )
-    unanimous: Proportion
-    partial: Proportion = Field(description="of the succeeded items, those on which not every judge has an answer")
-
-
 class ReportedJudge(ReportPart):
     """A judge of the job, and how it hears."""
 
@@ -212,11 +192,9 @@ class ReportedJob(ReportPart):
     id: str
     name: str | None
     status: JobStatus
-    judges: tuple[ReportedJudge, ...]
     created_at: Instant
     started_at: Instant | None
     ended_at: Instant | None
-    reread_of: str | None = Field(description="the job whose traces this one reads again: it asks no runtime itself")
 
 
 class Note(ReportPart):
@@ -227,18 +205,8 @@ class Note(ReportPart):
     message: str
 
 
-class Report(ReportPart):
-    """The statistics of one job, over the items heard so far. `sides` are those of items with two candidates."""
-
-    job: ReportedJob
-    items: Items
-    sides: Mapping[Literal["A", "B"], WinRate]
-    systems: tuple[SystemWinRate, ...]
-    labels: LabelAgreement | None
-    panel: Panel | None = Field(description="null for one judge")
-    judges: tuple[JudgeReport, ...]
-    usage: Usage
-    notes: tuple[Note, ...]
+class BaseReport(ReportPart):
+    """A whole report."""
 
     def json_text(self) -> str:
         """The report as JSON. Pydantic's own dump refuses lone surrogates, which a system's name may hold."""

@@ -1,0 +1,1 @@
+"""Reappraisal-4B-GRPO-Committee and other models that write cognitive reappraisals."""

@@ -1,0 +1,1 @@
+"""The report of a judgement: its items, its building, its text."""

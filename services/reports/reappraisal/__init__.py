@@ -1,0 +1,1 @@
+"""The report of a reappraisal job: its items, its building, its text."""

@@ -1,0 +1,49 @@
+"""The gate's part of a report: what became of the texts that were written.
+
+Guarantee: pure, and keeps counts alone.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from services.contract.reports.reappraisal import GateReport
+from services.reports.outcomes import OF_WRITING, UNANSWERED
+from services.reports.rates import share
+from services.reports.reappraisal.item import ReappraisalRow
+from services.vocabulary import Outcome
+
+
+@dataclass(slots=True)
+class GateTally:
+    """What one pass keeps of the written texts."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: ReappraisalRow) -> None:
+        """Count the texts of one item."""
+        if row.attempts is None:
+            return
+        outcomes = [one.outcome for one in row.attempts]
+        self.outcomes.update(outcomes)
+        self.counts.update(
+            items=1,
+            none_passed=Outcome.ACCEPTED not in outcomes,
+            repeated=sum(one.attempt > 0 for one in row.attempts),
+        )
+        if row.selected is not None:
+            sentences = row.attempts[row.selected].sentences
+            assert sentences is not None  # what the gate lets pass it has counted
+            self.counts.update(chosen=1, sentences=sentences)
+
+    def report(self) -> GateReport:
+        """The gate's part, out of what was counted."""
+        n, texts = self.counts, self.outcomes.total()
+        return GateReport(
+            accepted=share(self.outcomes[Outcome.ACCEPTED], texts),
+            outcomes={outcome: self.outcomes[outcome] for outcome in (*OF_WRITING, *UNANSWERED)},
+            repeated=share(n["repeated"], texts),
+            none_passed=share(n["none_passed"], n["items"]),
+            chosen=n["chosen"],
+            sentences=n["sentences"] / n["chosen"] if n["chosen"] else None,
+        )

@@ -1,0 +1,1 @@
+"""The report of a scoring job: its items, its building, its text."""
