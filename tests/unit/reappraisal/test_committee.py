@@ -55,8 +55,8 @@ def same(some: Sequence[Assessment], others: Sequence[Assessment]) -> None:
     """The same but for rounding, raw scores aside."""
     assert [one.missing for one in some] == [one.missing for one in others]
     for one, other in zip(some, others, strict=True):
-        assert one.z == pytest.approx(other.z, abs=ROUNDING)
-        assert numbers(one) == pytest.approx(numbers(other), abs=ROUNDING)
+        assert one.z == pytest.approx(other.z, rel=ROUNDING, abs=ROUNDING)
+        assert numbers(one) == pytest.approx(numbers(other), rel=ROUNDING, abs=ROUNDING)
     assert choose(some) == choose(others)
 
 
