@@ -148,14 +148,14 @@ def _choose_fleet(home: Path, scripted: bool, fleet: Path | EmbeddedFleet, parts
 
 def _stand_ins(fleet: EmbeddedFleet, parts: _Parts) -> dict[str, str]:
     """The URLs of the fleet's scripted runtimes, which it starts and tells what to write."""
-    urls = {}
+    servers, urls = {}, {}
     for name, arguments in fleet.stand_ins().items():
         port = _free_port(0)
         urls[name] = f"http://127.0.0.1:{port}"
-        server = parts.start(name, ["embedded", "scripted", "--port", str(port), *arguments], _environment())
-        server.wait_until(partial(_answers, f"{urls[name]}/ready"), 60)
-        orders = list(fleet.orders)
-        httpx.post(f"{urls[name]}/scripted/script", json=orders, trust_env=False).raise_for_status()
+        servers[name] = parts.start(name, ["embedded", "scripted", "--port", str(port), *arguments], _environment())
+    for name, url in urls.items():
+        servers[name].wait_until(partial(_answers, f"{url}/ready"), 60)
+        httpx.post(f"{url}/scripted/script", json=list(fleet.orders), trust_env=False).raise_for_status()
     return urls
 
 

@@ -106,6 +106,13 @@ def real_classifier(on_sglang: OnSGLang) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def restarted_classifier(on_sglang: OnSGLang) -> Iterator[Server]:
+    """Another start of that server."""
+    with on_sglang("tiny-rm-0", *FLOAT32, classifies=True) as server:
+        yield server
+
+
 @pytest.fixture(params=["scripted", pytest.param("sglang", marks=pytest.mark.sglang)])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """Each of the two, idle before and after."""

@@ -18,8 +18,8 @@ from services.judging.judge import Judge
 from services.judging.protocol import Message, Showing
 from services.judging.runtime import Call, CallRefused, Completion, RuntimeFault, RuntimeUnavailable, Sampling
 from services.vocabulary import FinishReason, Outcome
-from tests.contracts.conftest import OnSGLang, scripted
-from tests.contracts.server import CONTEXT, FLOAT32, PATIENCE_S, QUEUE, SLOTS, Server
+from tests.contracts.conftest import scripted
+from tests.contracts.server import CONTEXT, PATIENCE_S, QUEUE, SLOTS, Server
 from workers.runtime.client import SGLangRuntime, open_session
 from workers.runtime.tokenizer import load_tokenizer, vocabulary_size
 
@@ -227,10 +227,9 @@ def assert_moved_alike(before: list[float], after: list[float]) -> None:
     assert abs(moves[0]) > 10 * ROUNDING
 
 
-def test_a_restart_moves_all_scores_alike(real_classifier: Server, on_sglang: OnSGLang) -> None:
+def test_a_restart_moves_all_scores_alike(real_classifier: Server, restarted_classifier: Server) -> None:
     before = [real_classifier.score(ids) for ids in PROMPTS]
-    with on_sglang("tiny-rm-0", *FLOAT32, classifies=True) as again:
-        assert_moved_alike(before, [again.score(ids) for ids in PROMPTS])
+    assert_moved_alike(before, [restarted_classifier.score(ids) for ids in PROMPTS])
 
 
 def test_a_restart_of_the_scripted_runtime_moves_all_scores_alike(scripted_classifier: Server, tmp_path: Path) -> None:
