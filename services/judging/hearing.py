@@ -7,7 +7,7 @@ from services.judging.heard import Heard, ReadingRule, hear_labels, hear_probabi
 from services.judging.opinion import Bench, Opinion, come_to, weigh
 from services.judging.pairings import Pairs, Seating, pairings, seatings
 from services.judging.policies import Policy
-from services.judging.proceeding import MOST_SAMPLES, CallKey
+from services.judging.proceeding import MOST_SAMPLES, CallKey, Proceeding
 from services.judging.protocol import Family, Message, Showing
 from services.judging.reading import before_label, unfinished
 from services.judging.runtime import Completion
@@ -88,7 +88,7 @@ class _Trial:
         return CallKey(seat.match, seat.order, sample, forced)
 
 
-class Hearing:
+class Hearing(Proceeding):
     """One judge, one item. See Proceeding."""
 
     def __init__(
@@ -98,6 +98,7 @@ class Hearing:
 
         Raises ValueError for what the family cannot do: direct mode without a verdict to force, a way to decide.
         """
+        super().__init__()
         if options.mode is Mode.DIRECT and protocol.verdict is None:
             raise ValueError(f"the protocol {protocol.name} has no direct mode: its verdict cannot be forced")
         decide = options.decide or default_decide(protocol, options.mode)
@@ -115,9 +116,8 @@ class Hearing:
         }
         conflicts = decide is Decide.VOTE and len(self._trials[0].seats) > 1
         self._soft = decide is Decide.SOFT or (conflicts and options.on_conflict is OnConflict.SOFT)
-        self._open: dict[CallKey, None] = {}
         for trial in self._trials:
-            self._grant(trial)
+            self._opened(self._grant(trial))
 
     def showing(self, key: CallKey) -> Showing:
         """What this call shows the judge."""
@@ -129,14 +129,6 @@ class Hearing:
         """Which candidates this call shows."""
         trial, side = self._trial_of[key.match, key.order]
         return trial.seats[side]
-
-    def open_calls(self) -> list[CallKey]:
-        """The calls that may be under way now: all that are due and not yet heard."""
-        return list(self._open)
-
-    def is_open(self, key: CallKey) -> bool:
-        """Whether this call may be under way now."""
-        return key in self._open
 
     def written_before(self, key: CallKey) -> str:
         """What stands between the prompt and the label of a forced call, the verdict's opening at its end.
@@ -161,23 +153,6 @@ class Hearing:
         followed = self._followed(key)
         hear = hear_probability if followed is not None and followed.answered else hear_labels
         return hear(self._protocol.verdict, completion)
-
-    def record(self, key: CallKey, heard: Heard) -> list[CallKey]:
-        """Take down one answered call; returns the calls that are open since. Raises ValueError unless it is open."""
-        if key not in self._open:
-            raise ValueError(f"{key} is not open in this hearing")
-        del self._open[key]
-        trial, side = self._trial_of[key.match, key.order]
-        trial.calls.setdefault((side, key.sample), []).append(heard)
-        if not key.forced and self._is_followed_up(heard):
-            return self._opened([trial.key(side, key.sample, forced=True)])
-        trial.unheard -= 1
-        return [] if trial.unheard else self._grant(trial)
-
-    @property
-    def ended(self) -> bool:
-        """True when nothing is left to ask."""
-        return not self._open
 
     def abandon(self) -> None:
         """Ask nothing more: the opinion rests on what was heard."""
@@ -213,19 +188,23 @@ class Hearing:
         for seat in alone:
             yield trial({Order.AB: seat}, "never")
 
+    def _take_down(self, key: CallKey, heard: Heard) -> list[CallKey]:
+        trial, side = self._trial_of[key.match, key.order]
+        trial.calls.setdefault((side, key.sample), []).append(heard)
+        if not key.forced and self._is_followed_up(heard):
+            return [trial.key(side, key.sample, forced=True)]
+        trial.unheard -= 1
+        return [] if trial.unheard else self._grant(trial)
+
     def _grant(self, trial: _Trial) -> list[CallKey]:
-        """Open the samples that the schedule wants next."""
+        """The calls of the samples that the schedule wants next."""
         schedule = trial.schedule
         if trial.asked:
             schedule.advance([self._answer(trial, *place) for place in schedule.places[: trial.asked]])
         fresh = schedule.places[trial.asked : schedule.granted]
         trial.asked, trial.unheard = schedule.granted, len(fresh)
         direct = self._options.mode is Mode.DIRECT
-        return self._opened([trial.key(order, sample, forced=direct) for order, sample in fresh])
-
-    def _opened(self, keys: list[CallKey]) -> list[CallKey]:
-        self._open |= dict.fromkeys(keys)
-        return keys
+        return [trial.key(order, sample, forced=direct) for order, sample in fresh]
 
     def _answer(self, trial: _Trial, order: Order, sample: int) -> Answer | None:
         heard = come_to(trial.calls[order, sample])

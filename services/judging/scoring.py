@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from services.judging.heard import Heard, hear_text
+from services.judging.heard import Heard
 from services.judging.hearing import Comparison, Hearing, HearingOptions
 from services.judging.opinion import come_to
-from services.judging.pairings import Seating
-from services.judging.proceeding import CallKey, Spent, spent
+from services.judging.proceeding import CallKey, Spent, TextByText, spent
 from services.judging.protocol import Family, Message, Showing
-from services.judging.runtime import Completion
 from services.vocabulary import Decide, Flag, Order, Outcome, Task
 
 
@@ -42,51 +40,21 @@ class Scores:
     spent: Spent
 
 
-class RewardScoring:
+class RewardScoring(TextByText):
     """One reward model: one call a text. See Proceeding."""
 
     def __init__(self, family: Family, scored: ToScore) -> None:
-        self._family = family
+        super().__init__(family, len(scored.texts))
         self._scored = scored
         self._heard: dict[int, Heard] = {}
-        self._open = dict.fromkeys(CallKey(index, Order.AB, 0, forced=False) for index in range(len(scored.texts)))
 
     def showing(self, key: CallKey) -> Showing:
         """See Proceeding."""
         return Showing(self._scored.context, (self._scored.texts[key.match],))
 
-    def seating(self, key: CallKey) -> Seating:
-        """See Proceeding."""
-        return Seating(key.match, key.order, (key.match,))
-
-    def open_calls(self) -> list[CallKey]:
-        """See Proceeding."""
-        return list(self._open)
-
-    def is_open(self, key: CallKey) -> bool:
-        """See Proceeding."""
-        return key in self._open
-
-    def written_before(self, key: CallKey) -> str:
-        """See Proceeding. Nothing is forced here."""
-        raise ValueError(f"{key} cannot be forced: a score has no labels")
-
-    def read(self, key: CallKey, completion: Completion) -> Heard:  # noqa: ARG002 - every call is read alike
-        """See Proceeding."""
-        return hear_text(self._family, completion, "strict")
-
-    def record(self, key: CallKey, heard: Heard) -> list[CallKey]:
-        """See Proceeding."""
-        if key not in self._open:
-            raise ValueError(f"{key} is not open in this scoring")
-        del self._open[key]
+    def _take_down(self, key: CallKey, heard: Heard) -> list[CallKey]:
         self._heard[key.match] = heard
         return []
-
-    @property
-    def ended(self) -> bool:
-        """See Proceeding."""
-        return not self._open
 
     def scores(self) -> Scores:
         """What the texts came to."""

@@ -7,12 +7,10 @@ is written anew as often as the options allow.
 from dataclasses import dataclass
 from typing import Any
 
-from services.judging.heard import Heard, hear_text
-from services.judging.pairings import Seating
-from services.judging.proceeding import CallKey, Spent, spent
+from services.judging.heard import Heard
+from services.judging.proceeding import CallKey, Spent, TextByText, spent
 from services.judging.protocol import Family, Message, Showing
-from services.judging.runtime import Completion
-from services.vocabulary import Flag, Order, Outcome
+from services.vocabulary import Flag, Outcome
 
 # What another attempt may cure. A prompt that does not fit, or that the runtime refuses, will not fit the next time.
 CURABLE = frozenset({Outcome.EMPTY, Outcome.TOO_LONG, Outcome.TRUNCATED, Outcome.UNPARSEABLE})
@@ -54,57 +52,25 @@ class Written:
     spent: Spent
 
 
-class Writing:
-    """One model, one scenario. See Proceeding."""
+class Writing(TextByText):
+    """One model, one scenario: each text is a candidate. See Proceeding."""
 
     def __init__(self, family: Family, scenario: str, candidates: int, retries: int) -> None:
         """`retries`: how often a candidate that does not pass the gate is written anew."""
-        self._family = family
+        super().__init__(family, candidates)
         self._showing = Showing((Message("user", scenario),), ())
         self._attempts = 1 + retries
         self._heard: list[list[Heard]] = [[] for _ in range(candidates)]
-        self._open = dict.fromkeys(CallKey(number, Order.AB, 0, forced=False) for number in range(candidates))
 
     def showing(self, key: CallKey) -> Showing:  # noqa: ARG002 - every call shows the same
         """See Proceeding."""
         return self._showing
 
-    def seating(self, key: CallKey) -> Seating:
-        """The candidate that this call writes."""
-        return Seating(key.match, key.order, (key.match,))
-
-    def open_calls(self) -> list[CallKey]:
-        """See Proceeding."""
-        return list(self._open)
-
-    def is_open(self, key: CallKey) -> bool:
-        """See Proceeding."""
-        return key in self._open
-
-    def written_before(self, key: CallKey) -> str:
-        """See Proceeding. Nothing is forced here."""
-        raise ValueError(f"{key} cannot be forced: what is written has no labels")
-
-    def read(self, key: CallKey, completion: Completion) -> Heard:  # noqa: ARG002 - every call is read alike
-        """See Proceeding."""
-        return hear_text(self._family, completion, "strict")
-
-    def record(self, key: CallKey, heard: Heard) -> list[CallKey]:
-        """See Proceeding."""
-        if key not in self._open:
-            raise ValueError(f"{key} is not open in this writing")
-        del self._open[key]
+    def _take_down(self, key: CallKey, heard: Heard) -> list[CallKey]:
         self._heard[key.match].append(heard)
         if heard.outcome not in CURABLE or key.sample + 1 == self._attempts:
             return []
-        again = CallKey(key.match, key.order, key.sample + 1, forced=False)
-        self._open[again] = None
-        return [again]
-
-    @property
-    def ended(self) -> bool:
-        """See Proceeding."""
-        return not self._open
+        return [CallKey(key.match, key.order, key.sample + 1, forced=False)]
 
     def written(self) -> Written:
         """What was written so far."""
