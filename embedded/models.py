@@ -19,9 +19,9 @@ _MAKERS = Path(__file__).resolve().parent / "model_makers"
 # a maker's file, and what it takes besides the folder
 _MAKER_OF = {
     "smollm2": ("smollm2.py",),
-    "tiny-qwen3": ("tiny_qwen3.py",),
-    "tiny-rm-0": ("tiny_reward_model.py", "0"),
-    "tiny-rm-1": ("tiny_reward_model.py", "1"),
+    "tiny-qwen3": ("tiny_qwen3.py", "writer", "0"),
+    "tiny-rm-0": ("tiny_qwen3.py", "reward", "0"),
+    "tiny-rm-1": ("tiny_qwen3.py", "reward", "1"),
     "scripted": ("chatml_tokenizer.py",),
 }
 

@@ -1,21 +1,28 @@
-"""A random Qwen3 of 0.2 million parameters: the real architecture, answers without meaning, always the same weights.
+"""A random Qwen3 of 0.2 million parameters: the real architecture, answers without meaning, one seed the same weights.
 
-usage: SGLANG_PYTHON tiny_qwen3.py DIR
+usage: SGLANG_PYTHON tiny_qwen3.py DIR writer|reward SEED     (a reward model has a head of one number)
 """
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import chatml_tokenizer
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification
+
+_KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "writer": (Qwen3ForCausalLM, {"tie_word_embeddings": True}),
+    "reward": (Qwen3ForSequenceClassification, {"num_labels": 1}),
+}
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, kind: str, seed: int) -> None:
     """Write the checkpoint in bfloat16, with its tokenizer, to `folder`."""
+    architecture, options = _KINDS[kind]
     tokenizer = chatml_tokenizer.make()
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
+    torch.manual_seed(seed)
+    model = architecture(
         Qwen3Config(
             vocab_size=len(tokenizer),
             hidden_size=64,
@@ -28,7 +35,7 @@ def main(folder: Path) -> None:
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=None,
-            tie_word_embeddings=True,
+            **options,
         )
     )
     model.to(torch.bfloat16).save_pretrained(folder)
@@ -36,4 +43,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -25,14 +25,6 @@ def shown(command: str, home: Path, *arguments: str) -> list[str]:
     return printed.splitlines()
 
 
-def shown_scripted(command: str, home: Path) -> list[str]:
-    """The same with the scripted runtime, which every line must say."""
-    models.make("scripted")  # set-up, which says what it makes, is not part of what is shown
-    lines = shown(command, home, "--runtime", "scripted")
-    assert all(line.startswith("[scripted runtime]") for line in lines)
-    return [line.removeprefix("[scripted runtime]").removeprefix(" ") for line in lines]
-
-
 @pytest.mark.sglang
 def test_on_real_parts(tmp_path: Path) -> None:
     lines = shown("demo", tmp_path / "home")
@@ -44,12 +36,11 @@ def test_on_real_parts(tmp_path: Path) -> None:
     assert "scripted" not in text
 
 
-def test_judging_with_the_scripted_runtime(tmp_path: Path) -> None:
-    assert WEBHOOK in shown_scripted("demo", tmp_path / "home")
-
-
 def test_reappraising_with_the_scripted_runtime(tmp_path: Path) -> None:
-    lines = shown_scripted("reappraise", tmp_path / "home")
+    models.make("scripted")  # set-up, which says what it makes, is not part of what is shown
+    told = shown("reappraise", tmp_path / "home", "--runtime", "scripted")
+    assert all(line.startswith("[scripted runtime]") for line in told)
+    lines = [line.removeprefix("[scripted runtime]").removeprefix(" ") for line in told]
     text = "\n".join(lines)
     assert "completed: 6 of 6 done" in text
     assert WEBHOOK in lines

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 import redis
+from sqlalchemy import text
 
 from tests.factories import MODEL, comparisons
 from tests.invariants import check_ended_job
@@ -115,10 +116,15 @@ def test_kill_9_of_the_maintenance_worker_while_a_panel_is_joined(parts: Parts) 
     maintenance = parts.maintenance()
     for judge in (MODEL, "other"):
         parts.worker(judge)
-    job_id = parts.queue(parts.tenant(), ITEMS, judges=[MODEL, "other"])
-    parts.wait_until_heard(job_id, 30)
-    os.kill(maintenance.pid, signal.SIGKILL)
+    with parts.engine.begin() as connection:
+        connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        connection.execute(text("LOCK TABLE verdict IN EXCLUSIVE MODE"))  # so that it dies before it has written any
+        job_id = parts.queue(parts.tenant(), ITEMS, judges=[MODEL, "other"])
+        joining = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ILIKE '%verdict%'"
+        eventually(lambda: parts.rows(joining), "a panel is being joined")
+        os.kill(maintenance.pid, signal.SIGKILL)
     eventually(lambda: parts.rows("SELECT 1 FROM chunk WHERE model = 'cpu' AND state = 'queued'"), "opinions wait")
+    assert parts.rows("SELECT count(*) AS verdicts FROM verdict") == [{"verdicts": 0}]
     for _ in range(2):
         parts.maintenance()
     parts.wait_until_ended(job_id)

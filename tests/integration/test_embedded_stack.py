@@ -72,7 +72,7 @@ def client(description: dict[str, Any]) -> httpx.Client:
     return httpx.Client(base_url=description["url"], headers={"Authorization": f"Bearer {key}"}, trust_env=False)
 
 
-def test_it_says_where_it_is_stops_on_ctrl_c_and_goes_on_with_its_data(up: Up, processes: Processes) -> None:
+def test_however_it_ends_nothing_is_left_and_its_next_start_goes_on(up: Up, processes: Processes) -> None:
     first = up.start()
     assert set(first["pids"]) == {"up", "PostgreSQL", "Valkey", "scripted", "api", "worker-smollm2", "maintenance"}
     for secret in ("api_key_file", "webhook_secret_file"):
@@ -97,27 +97,28 @@ def test_it_says_where_it_is_stops_on_ctrl_c_and_goes_on_with_its_data(up: Up, p
     second = up.start()
     with pytest.raises(ChildEnded, match="already running on"):
         Up(processes, up.home).start()
-    with client(second) as api:
-        assert api.get(f"/v1/jobs/{job['id']}").json()["counts"]["succeeded"] == 1
-    os.kill(up.process.pid, signal.SIGTERM)
-    assert up.ended() == 0
-
-
-def test_killed_outright_it_leaves_no_process_and_its_next_start_goes_on(up: Up) -> None:
-    first = up.start()
     sockets = (up.home / "sockets").resolve()
     os.kill(up.process.pid, signal.SIGKILL)
     up.ended()
-    assert not any(alive(pid) for pid in first["pids"].values())
+    assert not any(alive(pid) for pid in second["pids"].values())
 
-    second = up.start()
+    third = up.start()
     assert not sockets.exists(), "the sockets of the killed one are still there"
-    with client(second) as api:
+    with client(third) as api:
+        assert api.get(f"/v1/jobs/{job['id']}").json()["counts"]["succeeded"] == 1
         assert api.get("/v1/models").json()["data"][0]["health"] == "ready"
 
-    os.kill(second["pids"]["worker-smollm2"], signal.SIGKILL)
+    os.kill(third["pids"]["worker-smollm2"], signal.SIGKILL)
     assert up.ended() == 1, "a part that ends by itself ends the whole"
     assert f"worker-smollm2 ended with status {-signal.SIGKILL}" in up.process.log.read_text()
+
+
+def test_told_to_stop_while_it_starts_it_leaves_nothing(up: Up, processes: Processes) -> None:
+    command = [sys.executable, "-m", "embedded", "up", "--runtime", "scripted", "--home", str(up.home), "--port", "0"]
+    up.process = processes.start("up", command)
+    eventually((up.home / "data-scripted").exists, "it has begun")
+    os.kill(up.process.pid, signal.SIGTERM)
+    assert up.ended() == 0
 
 
 def test_a_taken_port_is_refused_before_anything_starts(up: Up, free_port: Callable[[], int]) -> None:

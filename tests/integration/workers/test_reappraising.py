@@ -1,6 +1,7 @@
 """Real workers on scripted runtimes: reappraisals are written, gated, scored by a committee, chosen and compared."""
 
 import json
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -11,10 +12,23 @@ from tests.committees import BLAND, KIND, MEMBERS, THEIRS, Committee, results, s
 from tests.invariants import check_ended_job
 from tests.parts import eventually
 
+TEXTS = [
+    {"custom_id": text, "context": [{"role": "user", "content": "Say something kind."}], "response": text}
+    for text in (KIND, BLAND)
+]
+
 
 def test_a_committee_chooses_what_was_written_and_a_judge_compares_it(committee: Committee) -> None:
     committee.serve("writer", "judge", "grades", "rm-0", "rm-1")
-    parts, tenant = committee.parts, committee.parts.tenant()
+    tenant = committee.parts.tenant()
+    texts = check_chosen_and_compared(committee, tenant)
+    check_chosen_alone(committee, tenant, texts)
+    check_scored(committee, tenant)
+
+
+def check_chosen_and_compared(committee: Committee, tenant: UUID) -> int:
+    """Returns how many texts were scored."""
+    parts = committee.parts
     options = {"candidates": 2, "committee": "mixed", "compare": "judge"}
     items = [
         *scenarios(2, baseline={"content": THEIRS, "system": "theirs"}),
@@ -53,7 +67,11 @@ def test_a_committee_chooses_what_was_written_and_a_judge_compares_it(committee:
     assert anchors == [{"model": model, "n": 40} for model in ("grades", "rm-0", "rm-1")]
     texts = sum(len(line["reappraisal"]["eligible"]) for line in chosen)
     assert len(committee.scored("rm-0")) == 40 + texts
+    return texts
 
+
+def check_chosen_alone(committee: Committee, tenant: UUID, texts: int) -> None:
+    parts = committee.parts
     again = committee.queue(tenant, scenarios(1), options={"candidates": 2, "committee": "mixed"})
     parts.wait_until_ended(again)
     check_ended_job(parts.engine, again)
@@ -62,12 +80,9 @@ def test_a_committee_chooses_what_was_written_and_a_judge_compares_it(committee:
     assert len(committee.scored("rm-0")) == 40 + texts + 2  # the anchors are measured once in an epoch
 
 
-def test_texts_are_scored_by_a_committee(committee: Committee) -> None:
-    committee.serve("grades", "rm-0", "rm-1")
-    parts, tenant = committee.parts, committee.parts.tenant()
-    context = [{"role": "user", "content": "Say something kind."}]
-    items = [{"custom_id": text, "context": context, "response": text} for text in (KIND, BLAND)]
-    job_id = parts.queue(tenant, items, kind="scoring", committee="mixed")
+def check_scored(committee: Committee, tenant: UUID) -> None:
+    parts = committee.parts
+    job_id = parts.queue(tenant, TEXTS, kind="scoring", committee="mixed")
     parts.wait_until_ended(job_id)
     job = check_ended_job(parts.engine, job_id)
     assert (job["status"], job["calls"]) == ("completed", 6)
@@ -78,7 +93,7 @@ def test_texts_are_scored_by_a_committee(committee: Committee) -> None:
     )}  # fmt: skip
     for line in (kind, bland):
         raw = {row["model"]: row["scores"][0] for row in parts.rows(
-            "SELECT model, scores FROM score WHERE seq = :seq", seq=line["seq"]
+            "SELECT model, scores FROM score WHERE job_id = :job_id AND seq = :seq", job_id=job_id, seq=line["seq"]
         )}  # fmt: skip
         z = []
         for member, of_member in MEMBERS.items():
@@ -90,38 +105,29 @@ def test_texts_are_scored_by_a_committee(committee: Committee) -> None:
         assert line["score"] == pytest.approx(np.mean(z) - 0.5 * np.std(z))
 
 
-def test_a_member_that_is_down_is_waited_for(committee: Committee) -> None:
-    committee.serve("writer", "rm-0")
-    parts, tenant = committee.parts, committee.parts.tenant()
-    job_id = committee.queue(tenant, scenarios(2), options={"candidates": 2, "committee": "within"})
-    scored = "SELECT count(*) AS n FROM chunk WHERE stage = 'score' AND state = 'finished' AND job_id = :job_id"
-    eventually(lambda: parts.rows(scored, job_id=job_id)[0]["n"] == 1, "the other member has scored")
-    assert parts.job(job_id)["status"] == "running"
-    assert results(parts, tenant, job_id) == []
-    committee.reward_model("rm-1")
-    committee.work("rm-1")
-    parts.wait_until_ended(job_id)
-    assert check_ended_job(parts.engine, job_id)["status"] == "completed"
-    for line in results(parts, tenant, job_id):
-        assert line["reappraisal"]["text"] == KIND
-
-
-def test_another_bias_of_a_restarted_member_changes_no_score(committee: Committee) -> None:
+def test_a_member_that_is_down_is_waited_for_and_its_restart_changes_no_score(committee: Committee) -> None:
     """The runtime is restarted alone: its worker finds out, and measures the anchors anew."""
-    committee.serve("grades", "rm-0")
+    committee.serve("writer", "grades", "rm-0")
     parts, tenant = committee.parts, committee.parts.tenant()
-    context = [{"role": "user", "content": "Say something kind."}]
-    items = [{"custom_id": text, "context": context, "response": text} for text in (KIND, BLAND)]
+    waits = committee.queue(tenant, scenarios(2), options={"candidates": 2, "committee": "within"})
+    scored = "SELECT count(*) AS n FROM chunk WHERE stage = 'score' AND state = 'finished' AND job_id = :job_id"
+    eventually(lambda: parts.rows(scored, job_id=waits)[0]["n"] == 1, "the other member has scored")
+    assert parts.job(waits)["status"] == "running"
+    assert results(parts, tenant, waits) == []
+
     told = []
     for bias in (0.125, -3.0):
         runtime = committee.reward_model("rm-1", bias)
         if not told:
             committee.work("rm-1")
-        job_id = parts.queue(tenant, items, kind="scoring", committee="mixed")
+            parts.wait_until_ended(waits)
+        job_id = parts.queue(tenant, TEXTS, kind="scoring", committee="mixed")
         parts.wait_until_ended(job_id)
         check_ended_job(parts.engine, job_id)
         told.append(results(parts, tenant, job_id))
         runtime.stop()
+    assert check_ended_job(parts.engine, waits)["status"] == "completed"
+    assert [line["reappraisal"]["text"] for line in results(parts, tenant, waits)] == [KIND] * 2
     for before, after in zip(*told, strict=True):
         assert after["scores"]["rm"]["raw"] == pytest.approx(before["scores"]["rm"]["raw"] - 3.125 / 2)
         assert after["score"] == pytest.approx(before["score"])
