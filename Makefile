@@ -9,7 +9,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup application sglang demo reappraise up test check bench samples lock clean
+.PHONY: help setup application sglang demo reappraise up test slow check bench samples lock clean
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -43,8 +43,11 @@ reappraise: setup ## write reappraisals of the shipped scenarios, have a committ
 up: setup ## the same parts, left running; prints the URL and where the key is; Ctrl-C stops it (RUNTIME= FLEET= PORT=)
 	@$(BIN)/python -m embedded up $(STACK)
 
-test: setup ## every test, those with a real SGLang too
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: setup ## every test but the slow ones, those with a real SGLang too
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+slow: setup ## the tests that `make test` leaves out
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 bench: application ## what the service itself costs: items a second and CPU a call, with a runtime that costs nothing
 	@$(BIN)/python -m embedded bench

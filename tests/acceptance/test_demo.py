@@ -36,6 +36,7 @@ def test_on_real_parts(tmp_path: Path) -> None:
     assert "scripted" not in text
 
 
+@pytest.mark.slow
 def test_reappraising_with_the_scripted_runtime(tmp_path: Path) -> None:
     models.make("scripted")  # set-up, which says what it makes, is not part of what is shown
     told = shown("reappraise", tmp_path / "home", "--runtime", "scripted")

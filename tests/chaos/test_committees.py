@@ -9,7 +9,7 @@ from tests.committees import Committee, results, scenarios
 from tests.invariants import check_ended_job
 from tests.parts import eventually
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 ITEMS = 80  # several chunks
 UNDER_WAY = 200  # calls of a worker that are on the runtime, or not flushed yet

@@ -227,6 +227,7 @@ def assert_moved_alike(before: list[float], after: list[float]) -> None:
     assert abs(moves[0]) > 10 * ROUNDING
 
 
+@pytest.mark.slow
 def test_a_restart_moves_all_scores_alike(real_classifier: Server, restarted_classifier: Server) -> None:
     before = [real_classifier.score(ids) for ids in PROMPTS]
     assert_moved_alike(before, [restarted_classifier.score(ids) for ids in PROMPTS])

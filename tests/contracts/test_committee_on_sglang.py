@@ -70,6 +70,7 @@ members = ["{RESTARTS}", "{STAYS}"]
     return fleet
 
 
+@pytest.mark.slow
 def test_a_restarted_member_has_another_bias_and_the_committee_chooses_the_same(
     parts: Parts,
     fleet_with: FleetWith,

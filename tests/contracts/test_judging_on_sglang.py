@@ -105,6 +105,7 @@ def test_a_written_answer_at_temperature_zero_mirrors_too(smollm2: FleetModel, s
     assert (given.valid, given.forced) == (2, 2)
 
 
+@pytest.mark.slow
 def test_first_orders_before_second_ones_share_their_prefixes(
     parts: Parts, smollm2: FleetModel, smollm2_server: LaunchedRuntime
 ) -> None:

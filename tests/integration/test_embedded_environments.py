@@ -32,6 +32,7 @@ class Recipe:
         assert run("python", [python, "-c", "print('runs')"], cwd=python.parent) == "runs\n"
 
 
+@pytest.mark.slow
 def test_an_environment_is_made_once_and_again_when_its_recipe_changes_or_it_was_interrupted(tmp_path: Path) -> None:
     recipe = Recipe(tmp_path)
     recipe.file.write_text("one")

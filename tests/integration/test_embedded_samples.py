@@ -12,6 +12,7 @@ from tests.parts import Parts
 ITEMS = 16
 
 
+@pytest.mark.slow
 def test_stopping_when_certain_saves_calls_and_changes_no_winner(parts: Parts, free_port: Callable[[], int]) -> None:
     preferred = preferences(ITEMS)
     parts.runtime()

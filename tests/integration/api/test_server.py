@@ -152,6 +152,7 @@ def test_what_is_wrong_with_the_start_is_said(environment: Mapping[str, str], tm
         assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_a_job(serve: Callable[..., Server], engine: Engine) -> None:
     server = serve()
     peaks: dict[int, float] = {}
