@@ -219,10 +219,11 @@ def test_bytes_that_are_no_text_are_kept_as_text() -> None:
 
 
 def test_a_compressed_answer_is_not_unpacked() -> None:
-    packed = gzip.compress(b"x" * 10_000_000)
+    packed = gzip.compress(b"x" * 10_000_000, mtime=0)
     answer, [request] = attempt_at(answering(200, body=packed, headers="Content-Encoding: gzip\r\n"))
     assert request.headers["accept-encoding"] == "identity"
-    assert (answer.status, len(answer.body or "")) == (200, 1024)
+    kept = packed[:1024].decode(errors="replace")  # several bytes may become one character
+    assert (answer.status, len(answer.body or "")) == (200, len(kept))
     assert "xxx" not in (answer.body or "")
 
 
