@@ -1,7 +1,9 @@
 """Workers that need no runtime: they claim chunks and write what a hearing would have made of them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine
@@ -11,7 +13,7 @@ from services.jobs.claim import Claim, claim
 from services.jobs.lease import enrol
 from services.jobs.record import Batch
 from services.judging.opinion import Opinion
-from services.vocabulary import Order, Outcome, Winner
+from services.vocabulary import ItemError, Order, Outcome, Winner
 from tests.factories import MODEL
 
 
@@ -58,6 +60,23 @@ def opinion(judge: str, says: Winner = Winner.A) -> Opinion:
         completion_tokens=1,
         latency_s=1.0,
     )
+
+
+def opinion_of_both(
+    judge: str, winner: Winner | None, votes: Mapping[Order, Mapping[Winner, int]], error: ItemError | None, **told: Any
+) -> Opinion:
+    """What one call in each order comes to; with an `error` neither gave an answer. `told` are other fields of it."""
+    fields = {
+        "p_a": None,
+        "votes": {} if error else votes,
+        "vote_entropy": None,
+        "valid": 0 if error else 2,
+        "invalid": 2 if error else 0,
+        "forced": 0,
+        "outcomes": {Outcome.TRUNCATED: 2} if error else {Outcome.DECIDED: 2},
+        "calls": 2,
+    }
+    return replace(opinion(judge), winner=winner, error=error, **{**fields, **told})
 
 
 def heard(held: Claim, seqs: Iterable[int], *, tokens: int = 10, says: Winner = Winner.A) -> Batch:

@@ -158,13 +158,16 @@ def test_more_calls_than_the_queue_holds_are_all_scored_and_each_as_alone(classi
 
 def test_cancelled_calls_leave_nothing_running(classifier: Server) -> None:
     async def scene(runtime: SGLangRuntime) -> None:
-        prompts = [[at % 900 + 20 + start for at in range(2000)] for start in range(4)]
+        prompts = [[at % 900 + 20 + start for at in range(2000)] for start in range(8 * SLOTS)]
         calls = [Call(f"x-{at}", ids, UNUSED, classifies=True) for at, ids in enumerate(prompts)]
         tasks = [asyncio.create_task(runtime.complete(call)) for call in calls]
-        await asyncio.sleep(0)
-        for task in tasks:
+        answered, under_way = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert under_way
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        gone = await asyncio.gather(*under_way, return_exceptions=True)
+        assert all(isinstance(came, asyncio.CancelledError) for came in gone)
+        assert all(task.exception() is None for task in answered)
 
     spoken(classifier, scene)
     classifier.wait_until_idle()

@@ -41,6 +41,7 @@ from services.judging.writing import Text, Written
 from services.reappraisal.committee import Rule, assess, choose
 from services.reports.queries import REAPPRAISED, report
 from services.vocabulary import Decide, Flag, ItemError, JobKind, Mode, OnConflict, Order, Orders, Outcome, Winner
+from tests.hearings import opinion_of_both
 from tests.integration.reports.conftest import insert
 
 START = datetime(2026, 11, 29, tzinfo=UTC)
@@ -114,32 +115,16 @@ def insert_job(connection: Connection, tenant: UUID, kind: JobKind, settings: An
 
 def opinion(winner: Winner | None, error: ItemError | None = None) -> Opinion:
     """Of a judge that answered both orders alike, or neither."""
-    return Opinion(
-        judge="llama",
-        winner=winner,
-        p_a=None,
+    return opinion_of_both(
+        "llama",
+        winner,
+        {} if winner is None else {Order.AB: {winner: 1}, Order.BA: {winner: 1}},
+        error,
         consistent=None if error else True,
-        error=error,
-        votes={} if winner is None else {Order.AB: {winner: 1}, Order.BA: {winner: 1}},
-        vote_entropy=None,
-        margin=None,
-        ranking=None,
-        stopped=None,
-        standing=None,
-        pairs=(),
-        grades=None,
         first_slot=0 if error else 1,
-        valid=0 if error else 2,
-        invalid=2 if error else 0,
-        forced=0,
-        without_p=0,
-        outcomes={Outcome.TRUNCATED: 2} if error else {Outcome.DECIDED: 2},
-        flags=frozenset(),
-        calls=2,
         prompt_tokens=300,
         cached_tokens=30,
         completion_tokens=8,
-        latency_s=1.0,
     )
 
 

@@ -20,6 +20,7 @@ from services.judging.standing import rank_pairs
 from services.reports.item import item_row
 from services.reports.queries import HEARD, report
 from services.vocabulary import Decide, ItemError, Mode, OnConflict, Order, Orders, Outcome, Winner
+from tests.hearings import opinion_of_both
 from tests.integration.reports.conftest import insert
 
 A, B = Winner.A, Winner.B
@@ -49,33 +50,19 @@ def settings(judges: Sequence[str]) -> JobSettings:
 
 
 def opinion(winner: Winner | None, error: ItemError | None = None, judge: str = "smollm2") -> Opinion:
-    heard = {Order.AB: {A: 1}, Order.BA: {B: 1}} if error is None else {}
-    return Opinion(
-        judge=judge,
-        winner=winner,
+    """Of a judge that always takes the first slot, or fails."""
+    return opinion_of_both(
+        judge,
+        winner,
+        {Order.AB: {A: 1}, Order.BA: {B: 1}},
+        error,
         p_a=None if winner is None else 0.6,
         consistent=None if error else False,
-        error=error,
-        votes=heard,
-        first_slot=2 if error is None else 0,
-        vote_entropy=None,
-        margin=None,
-        ranking=None,
-        stopped=None,
-        standing=None,
-        pairs=(),
-        grades=None,
-        valid=0 if error else 2,
-        invalid=2 if error else 0,
+        first_slot=0 if error else 2,
         forced=0 if error else 2,
-        without_p=0,
-        outcomes={Outcome.TRUNCATED: 2} if error else {Outcome.DECIDED: 2},
-        flags=frozenset(),
-        calls=2,
         prompt_tokens=700,
         cached_tokens=70,
         completion_tokens=2,
-        latency_s=1.0,
     )
 
 
