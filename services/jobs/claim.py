@@ -1,7 +1,8 @@
 """Claiming: a worker takes the best chunk of its model at the last moment.
 
 Guarantee: a chunk is held by one worker at a time; each claim raises its fence. Only chunks of the worker's own model
-are seen.
+are seen. The best chunk is the first one of the job whose turn it is: `services/jobs/turns.py`. It is charged in the
+claim's own transaction, so what is under way counts.
 """
 
 from dataclasses import dataclass
@@ -9,25 +10,26 @@ from datetime import date
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from services.foundation.database import transaction
+from services.jobs.turns import CLAIMABLE, charge, next_in_line
 from services.vocabulary import Priority, Stage
 
-CLAIM = text(
-    """
-    WITH best AS MATERIALIZED (
+TAKE = text(
+    f"""
+    WITH first AS MATERIALIZED (
         SELECT job_id, stage, ordinal, part, model FROM chunk
-        WHERE model = :model AND state = 'queued' AND priority <= :least
-        ORDER BY priority, job_id, ordinal, part
-        LIMIT 1 FOR UPDATE SKIP LOCKED
+        WHERE {CLAIMABLE.format(job_id=":job_id", priority=":priority")}
+        ORDER BY ordinal, part LIMIT 1 FOR UPDATE SKIP LOCKED
     )
     UPDATE chunk SET state = 'running', claimed_by = :worker, claimed_at = now(), fence = chunk.fence + 1
-    FROM best
-    WHERE chunk.job_id = best.job_id AND chunk.stage = best.stage AND chunk.ordinal = best.ordinal
-      AND chunk.part = best.part AND chunk.model = best.model
+    FROM first
+    WHERE chunk.job_id = first.job_id AND chunk.stage = first.stage AND chunk.ordinal = first.ordinal
+      AND chunk.part = first.part AND chunk.model = first.model
     RETURNING chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.first_seq, chunk.end_seq,
               chunk.fence, chunk.flushes, chunk.priority, chunk.step, chunk.settles,
+              (chunk.end_seq - chunk.first_seq) * chunk.calls_per_item AS cost,
               (SELECT day FROM job WHERE id = chunk.job_id) AS day,
               (SELECT settings FROM job WHERE id = chunk.job_id) AS settings
     """
@@ -95,15 +97,28 @@ class Claim:
         }
 
 
-def claim(engine: Engine, worker_id: UUID, model: str, least: Priority = Priority.BULK) -> Claim | None:
-    """Take the best queued chunk of `model` with at least the urgency `least`, or None when there is none."""
+def claim(
+    engine: Engine, worker_id: UUID, model: str, least: Priority = Priority.BULK, *, oldest: bool = False
+) -> Claim | None:
+    """Take the best queued chunk of `model` with at least the urgency `least`, or None when there is none.
+
+    With `oldest` it is one of the oldest job, out of turn: whoever asks so now and then lets nothing starve.
+    """
     with transaction(engine) as connection:
-        row = connection.execute(CLAIM, {"worker": worker_id, "model": model, "least": int(least)}).mappings().first()
-    if row is None:
-        return None
-    with transaction(engine) as connection:
-        connection.execute(START, {"job_id": row["job_id"]})
-    return Claim(
-        worker_id=worker_id,
-        **{**row, "stage": Stage(row["stage"]), "priority": Priority(row["priority"])},
-    )
+        held = _take(connection, worker_id, model, least, oldest)
+    if held is not None:
+        with transaction(engine) as connection:
+            connection.execute(START, {"job_id": held.job_id})
+    return held
+
+
+def _take(connection: Connection, worker_id: UUID, model: str, least: Priority, oldest: bool) -> Claim | None:
+    passed_over: list[UUID] = []
+    while place := next_in_line(connection, model, least, passed_over, oldest=oldest):
+        key = {"worker": worker_id, "model": model, "job_id": place.job_id, "priority": int(place.priority)}
+        if row := connection.execute(TAKE, key).mappings().first():
+            taken = {**row, "stage": Stage(row["stage"]), "priority": place.priority}
+            charge(connection, model, place, taken.pop("cost"), in_turn=not oldest)
+            return Claim(worker_id=worker_id, **taken)
+        passed_over.append(place.job_id)  # others are at all that it has just now
+    return None

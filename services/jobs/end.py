@@ -2,7 +2,7 @@
 
 Guarantee: counts move by exactly what the ended chunks hold, so that an ended job's sum to its total: an item counts
 with the chunk that settles it. A job ends once, in the transaction that ends its last open chunk, and its event is
-written there too. Lock order everywhere: job first, then chunks.
+written there too. Lock order everywhere: job first, then chunks, then its turns and shares.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from services.contract.webhooks import job_event_payload
 from services.foundation.identifiers import new_id
 from services.jobs.stages import follow
 from services.jobs.states import EVENTS, final_status, step
+from services.jobs.turns import step_down
 from services.vocabulary import ChunkState, JobStatus
 
 LOCK_JOB = text(
@@ -138,6 +139,7 @@ def end_job_if_done(connection: Connection, job: RowMapping, public_url: str) ->
     onward = JobStatus.CANCELLED if cancelled else final_status(job["succeeded"], job["failed"], job["expired"])
     status = step(JobStatus(job["status"]), onward)
     job = connection.execute(END_JOB, {"job_id": job["id"], "status": status}).mappings().one()
+    step_down(connection, job["id"])
     connection.execute(
         ADD_EVENT,
         {

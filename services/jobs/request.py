@@ -7,7 +7,7 @@ Metadata and items are kept as the very text that was sent.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,6 +19,7 @@ from services.contract.options import (
     Options,
     ReappraisalOptions,
     ReappraisalSettings,
+    Request,
     ScoringSettings,
     Settings,
 )
@@ -40,11 +41,12 @@ from services.jobs.options import (
     resolve_panel,
     resolve_sampling,
 )
+from services.jobs.stages import Calls
 from services.jobs.strictjson import DEEPEST, pointer_to, too_deep
 from services.judging.pairings import Pairs, pairings
 from services.judging.protocol import Family
 from services.reappraisal.anchors import AnchorSet
-from services.vocabulary import JobKind, Orders, Priority, Task
+from services.vocabulary import JobKind, Orders, Priority, Stage, Task
 
 LARGEST_METADATA = 16 << 10  # bytes of its JSON text
 MOST_FAULTS = 100  # that are listed; all are counted
@@ -52,6 +54,8 @@ CODES = {"extra_forbidden": "unknown_field", "missing": "missing_field"}
 GATE_RETRIES = 2
 MISSING_ITEMS = Fault("missing_field", "/items", "a job needs items")
 REFUSED = "the job cannot be accepted"
+
+Asked = TypeVar("Asked", bound=Request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +72,23 @@ class Terms:
     slots: Mapping[str, int]
     anchors: AnchorSet | None = None
 
-    def calls_per_item(self, texts: int) -> int:
-        """Calls of an item with so many texts to compare, in the stage with the most; follow-ups are not counted."""
+    def calls_per_item(self, texts: int) -> Calls:
+        """The most calls of an item with so many texts to compare; follow-ups are not counted."""
         match self.settings:
             case JobSettings(judges=judges):
-                return max(_hearing(judge, self.slots[name], texts) for name, judge in judges.items())
+                return {Stage.HEAR: self._hearings(judges, texts, None)}
             case ScoringSettings(committee=committee):
-                return _scoring_calls(committee, 1)
-            case ReappraisalSettings(candidates=written, gate_retries=retries, committee=committee, judges=judges):
+                return {Stage.SCORE: _scoring_calls(committee, 1)}
+            case ReappraisalSettings(model=writer, candidates=written, gate_retries=retries) as settings:
                 against = tuple((0, other) for other in range(1, texts))
-                compared = [_hearing(judge, self.slots[name], texts, against) for name, judge in judges.items()]
-                scored = [] if committee is None else [_scoring_calls(committee, written)]
-                return max([written * (1 + retries), *scored, *compared])
+                return {
+                    Stage.REAPPRAISE: {writer: written * (1 + retries)},
+                    Stage.SCORE: {} if settings.committee is None else _scoring_calls(settings.committee, written),
+                    Stage.COMPARE: self._hearings(settings.judges, texts, against),
+                }
+
+    def _hearings(self, judges: Mapping[str, JudgeSettings], texts: int, against: Pairs | None) -> dict[str, int]:
+        return {name: _hearing(judge, self.slots[name], texts, against) for name, judge in judges.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,7 @@ class Submission:
     deadline: datetime | None
 
 
-def _hearing(settings: JudgeSettings, slots: int, candidates: int, against: Pairs | None = None) -> int:
+def _hearing(settings: JudgeSettings, slots: int, candidates: int, against: Pairs | None) -> int:
     """The calls of one hearing of so many candidates, of the pairs `against` each other or of those of the settings."""
     if slots == 1:
         return candidates * settings.samples
@@ -104,9 +113,10 @@ def _hearing(settings: JudgeSettings, slots: int, candidates: int, against: Pair
     return len(pairings(listed if against is None else against, candidates)) * orders * settings.samples
 
 
-def _scoring_calls(committee: CommitteeSettings, texts: int) -> int:
-    """The calls by which the busiest model of a committee scores so many texts."""
-    return texts * max((judge.samples for judge in committee.judges.values()), default=1)
+def _scoring_calls(committee: CommitteeSettings, texts: int) -> dict[str, int]:
+    """The calls by which each model of a committee scores so many texts."""
+    judges = committee.judges
+    return {model: texts * (judges[model].samples if model in judges else 1) for model in committee.models}
 
 
 def read_job(body: bytes, fleet: Fleet) -> Submission:
@@ -280,6 +290,20 @@ def _committee(
         return None, None
     anchors = anchors_of(fleet.committees[name])
     return settle_committee(fleet, fleet.committees[name], anchors), anchors
+
+
+def read_of_job(body: bytes, shape: type[Asked], refused: str) -> tuple[Asked, Mapping[str, Member]]:
+    """A request about a job that is there, and the members of its body; it sends no items. No body is an empty one.
+
+    Raises Malformed, Invalid (`refused`).
+    """
+    members, items = members_of(body or b"{}")
+    if items is not None:
+        raise Invalid(refused, [Fault("unknown_field", "/items", "the items are those of the job that is there")])
+    try:
+        return shape.model_validate({key: member.value for key, member in members.items()}), members
+    except ValidationError as error:
+        raise Invalid(refused, faults_of(error), error.error_count()) from None
 
 
 def metadata_of(members: Mapping[str, Member]) -> tuple[str, list[Fault]]:

@@ -2,10 +2,10 @@
 
 Guarantee: all chunks of a job are laid out when it is submitted, and of each ordinal exactly one settles. The chunk of
 a later stage waits; it is queued in the very transaction that ends the last chunk of the stage before, for that
-ordinal, and only once.
+ordinal, and only once. A job that is laid out stands in line at every model that it needs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 
 from services.contract.options import JobSettings, ReappraisalSettings, ScoringSettings, Settings
 from services.foundation.fleet import CPU
+from services.jobs.turns import line_up
 from services.vocabulary import ChunkState, Priority, Stage
 
 
@@ -41,6 +42,8 @@ def plan(settings: Settings) -> tuple[Step, ...]:
             return (Step(Stage.REAPPRAISE, (settings.model,)), *score, Step(Stage.CHOOSE, (CPU,)), *compare)
 
 
+Calls = Mapping[Stage, Mapping[str, int]]  # of an item, by the stage and the model that is called
+
 # Whether anybody has begun with the items of the open, settling chunk `chunk`: they are then running, else queued.
 BEGUN = """
     (chunk.state = 'running' OR chunk.step > 0 AND EXISTS (
@@ -52,10 +55,12 @@ BEGUN = """
 
 LAY_OUT = text(
     """
-    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, step, state, settles)
+    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, step, calls_per_item, state,
+                       settles)
     SELECT :job_id, :stage, ordinal, 0, model, ordinal * :size, least((ordinal + 1) * :size, :total), :priority,
-           :step, :state, :settles
-    FROM generate_series(0, :ordinals - 1) AS ordinal, unnest(cast(:models AS text[])) AS model
+           :step, calls, :state, :settles
+    FROM generate_series(0, :ordinals - 1) AS ordinal,
+         unnest(cast(:models AS text[]), cast(:calls AS smallint[])) AS called(model, calls)
     """
 )
 
@@ -72,9 +77,12 @@ FOLLOW = text(
 
 
 def lay_out(
-    connection: Connection, job_id: UUID, steps: Sequence[Step], total: int, size: int, priority: Priority
+    connection: Connection, job_id: UUID, steps: Sequence[Step], calls: Calls, total: int, size: int, priority: Priority
 ) -> int:
-    """Insert the chunks of every step: `total` items in ordinals of `size`. Returns the number of ordinals."""
+    """Insert the chunks of every step of a stored job: `total` items in ordinals of `size`.
+
+    Returns the number of ordinals.
+    """
     ordinals = -(-total // size)
     for number, step in enumerate(steps):
         connection.execute(
@@ -83,6 +91,7 @@ def lay_out(
                 "job_id": job_id,
                 "stage": step.stage,
                 "models": list(step.models),
+                "calls": [0 if model == CPU else calls[step.stage][model] for model in step.models],
                 "total": total,
                 "size": size,
                 "ordinals": ordinals,
@@ -92,6 +101,7 @@ def lay_out(
                 "settles": step is steps[-1],
             },
         )
+    line_up(connection, job_id)
     return ordinals
 
 

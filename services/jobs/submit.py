@@ -22,7 +22,7 @@ from services.jobs.intake import Item, Items
 from services.jobs.partitions import ensure_partition
 from services.jobs.queries import JobView, load_job
 from services.jobs.request import MOST_FAULTS, Submission
-from services.jobs.stages import lay_out, plan
+from services.jobs.stages import Calls, lay_out, plan
 from services.vocabulary import JobStatus
 
 MOST_ITEMS_OF_CHUNK = 32
@@ -78,9 +78,10 @@ def submit(engine: Engine, tenant_id: UUID, submission: Submission, items: Items
             raise _diagnosis(connection, items) from None
 
 
-def chunk_size(calls_per_item: int) -> int:
-    """Items of a chunk: at most 32, and at most 128 calls unless one item alone exceeds that."""
-    return max(1, min(MOST_ITEMS_OF_CHUNK, MOST_CALLS_OF_CHUNK // calls_per_item))
+def chunk_size(calls: Calls) -> int:
+    """Items of a chunk: at most 32, and at most 128 calls of a model unless one item alone exceeds that."""
+    most = max(of_an_item for models in calls.values() for of_an_item in models.values())
+    return max(1, min(MOST_ITEMS_OF_CHUNK, MOST_CALLS_OF_CHUNK // most))
 
 
 def _insert(connection: Connection, tenant_id: UUID, submission: Submission, items: Items) -> Submitted:
@@ -112,8 +113,8 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
     if terms.anchors is not None:
         keep_anchors(connection, terms.anchors)
     steps = plan(terms.settings)
-    size = chunk_size(terms.calls_per_item(counted.most_texts))
-    chunks = lay_out(connection, job_id, steps, total, size, submission.priority)
+    calls = terms.calls_per_item(counted.most_texts)
+    chunks = lay_out(connection, job_id, steps, calls, total, chunk_size(calls), submission.priority)
     # Last, since making a partition locks the table of all traces until the commit.
     ensure_partition(connection, day)
     return Submitted(job_id, steps[0].models, chunks, load_job(connection, tenant_id, job_id))

@@ -15,6 +15,7 @@ from services.foundation.broker import hear_queue
 from services.foundation.database import transaction
 from services.foundation.settings import Settings
 from services.jobs.submit import chunk_size
+from services.vocabulary import Stage
 from tests.factories import MODEL, comparisons
 from tests.integration.api.conftest import (
     JOB,
@@ -111,7 +112,8 @@ def test_chunks_hold_at_most_32_items_and_128_calls(
 
 
 def test_an_item_with_more_calls_than_a_chunk_holds_is_a_chunk_of_its_own() -> None:
-    assert (chunk_size(1), chunk_size(4), chunk_size(5), chunk_size(128), chunk_size(200)) == (32, 32, 25, 1, 1)
+    sizes = [chunk_size({Stage.HEAR: {"tiny": calls, "other": 1}}) for calls in (1, 4, 5, 128, 200)]
+    assert sizes == [32, 32, 25, 1, 1]
 
 
 def test_traces_have_a_partition_as_soon_as_the_job_is_there(caller: Caller, engine: Engine) -> None:

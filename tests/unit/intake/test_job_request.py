@@ -98,21 +98,22 @@ def test_null_is_absent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("judges", "options", "candidates", "calls"),
+    ("options", "candidates", "calls"),
     [
-        (["reasoning"], {}, 2, 2),
-        (["reasoning"], {"samples": 3}, 2, 6),
-        (["reasoning"], {"orders": "given"}, 2, 1),
-        (["reasoning"], {"orders": "random"}, 2, 1),
-        (["reasoning"], {}, 16, 240),
-        (["reasoning"], {"pairs": "circular", "samples": 2}, 5, 20),
-        (["reasoning"], {"pairs": [[0, 1], [1, 2]]}, 3, 4),
-        (["rubric"], {"samples": 2, "sampling": {"temperature": 0.5}}, 5, 10),
-        (["rubric", "reasoning"], {}, 3, 6),
+        ({}, 2, {"reasoning": 2}),
+        ({"samples": 3}, 2, {"reasoning": 6}),
+        ({"orders": "given"}, 2, {"reasoning": 1}),
+        ({"orders": "random"}, 2, {"reasoning": 1}),
+        ({}, 16, {"reasoning": 240}),
+        ({"pairs": "circular", "samples": 2}, 5, {"reasoning": 20}),
+        ({"pairs": [[0, 1], [1, 2]]}, 3, {"reasoning": 4}),
+        ({"samples": 2, "sampling": {"temperature": 0.5}}, 5, {"rubric": 10}),
+        ({}, 3, {"rubric": 3, "reasoning": 6}),
     ],
 )
-def test_calls_of_an_item(judges: list[str], options: dict[str, Any], candidates: int, calls: int) -> None:
-    assert read_job(body(judges=judges, options=options), FLEET).terms.calls_per_item(candidates) == calls
+def test_calls_of_an_item(options: dict[str, Any], candidates: int, calls: dict[str, int]) -> None:
+    terms = read_job(body(judges=list(calls), options=options), FLEET).terms
+    assert terms.calls_per_item(candidates) == {"hear": calls}
 
 
 def test_a_family_decides_in_its_own_way() -> None:

@@ -60,7 +60,7 @@ def test_the_least_that_a_reappraisal_says() -> None:
     assert isinstance(terms.settings, ReappraisalSettings)
     assert (terms.settings.model, terms.settings.candidates, terms.settings.gate_retries) == ("writer", 1, 2)
     assert (terms.settings.committee, terms.settings.compare, terms.judges, terms.anchors) == (None, None, (), None)
-    assert terms.calls_per_item(1) == 3
+    assert terms.calls_per_item(1) == {"reappraise": {"writer": 3}, "score": {}, "compare": {}}
 
 
 def test_a_committee_is_kept_as_it_is() -> None:
@@ -77,8 +77,11 @@ def test_a_committee_is_kept_as_it_is() -> None:
     assert terms.anchors is not None
     assert terms.judges == ("judge",)
     assert terms.settings.judges["judge"].samples == 2
-    assert terms.calls_per_item(2) == 12  # 4 texts, each written up to 3 times
-    assert terms.calls_per_item(5) == 16  # 4 baselines against the chosen text, in both orders, 2 samples each
+    assert terms.calls_per_item(5) == {
+        "reappraise": {"writer": 12},  # 4 texts, each written up to 3 times
+        "score": {"grades": 4, "rm-0": 4, "rm-1": 4},
+        "compare": {"judge": 16},  # 4 baselines against the chosen text, in both orders, 2 samples each
+    }
     within = read(options={"committee": "within", "candidates": 2}).terms
     assert (within.settings.committee.anchors, within.anchors) == (None, None)
 
@@ -128,7 +131,8 @@ def test_a_scoring_job_needs_a_committee_that_normalises_by_reference() -> None:
     sent = {"kind": "scoring", "committee": "mixed"}
     terms = read_job(json.dumps(sent).encode(), FLEET).terms
     assert isinstance(terms.settings, ScoringSettings)
-    assert (terms.judges, terms.calls_per_item(1), terms.anchors == load_anchors(None)) == ((), 1, True)
+    assert terms.calls_per_item(1) == {"score": {"grades": 1, "rm-0": 1, "rm-1": 1}}
+    assert (terms.judges, terms.anchors) == ((), load_anchors(None))
     for name, code in (("within", "unsuitable_committee"), ("nobody", "unknown_committee")):
         with pytest.raises(Invalid) as caught:
             read_job(json.dumps(sent | {"committee": name}).encode(), FLEET)
