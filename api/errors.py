@@ -31,6 +31,8 @@ STATUSES: Mapping[str, HTTPStatus] = {
     "method_not_allowed": HTTPStatus.METHOD_NOT_ALLOWED,
     "conflict": HTTPStatus.CONFLICT,
     "fenced": HTTPStatus.CONFLICT,
+    "nothing_to_retry": HTTPStatus.CONFLICT,
+    "traces_pruned": HTTPStatus.GONE,
     "payload_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "unsupported_media_type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "invalid_request": HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -133,24 +135,18 @@ def _http(error: HTTPException) -> Response:
 
 
 def _database(error: Exception) -> Response:
-    log.error(
-        "database_unavailable",
-        path=request.path,
-        request_id=g.get("request_id"),
-        error=type(getattr(error, "orig", None) or error).__name__,
-    )
+    log.error("database_unavailable", route=_route(), error=type(getattr(error, "orig", None) or error).__name__)
     return problem(DatabaseUnavailable("the database cannot answer now"))
 
 
 def _unexpected(error: Exception) -> Response:
-    log.error(
-        "request_failed",
-        method=request.method,
-        path=request.path,
-        request_id=g.get("request_id"),
-        exc_info=error,
-    )
+    log.error("request_failed", method=request.method, route=_route(), exc_info=error)
     return _response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", "something went wrong inside")
+
+
+def _route() -> str | None:
+    """What the request's path was matched to: the path itself is the caller's text."""
+    return request.url_rule.rule if request.url_rule else None
 
 
 def install(app: Flask) -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from services.contract.items import Comparison, Response, Scenario
-from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest, RereadRequest
+from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest, RereadRequest, RetryRequest
 from services.contract.models import ModelList
 from services.contract.problems import Problem
 from services.contract.reports import Report
@@ -24,7 +24,15 @@ from services.contract.results import Result, ResultDetail, ResultPage, Trace
 
 VERSION = "3.1.0"
 REFERENCE = "#/components/schemas/{model}"
-SENT: tuple[type[BaseModel], ...] = (JobRequest, InlineJobRequest, RereadRequest, Comparison, Scenario, Response)
+SENT: tuple[type[BaseModel], ...] = (
+    JobRequest,
+    InlineJobRequest,
+    RetryRequest,
+    RereadRequest,
+    Comparison,
+    Scenario,
+    Response,
+)
 ANSWERED: tuple[type[BaseModel], ...] = (
     Job,
     JobPage,
@@ -53,8 +61,9 @@ def answers(status: HTTPStatus, description: str, content: Mapping[str, Shape], 
     }
     wrong = {"application/problem+json": {"schema": schema(Problem)}}
     every = (*errors, HTTPStatus.UNAUTHORIZED, HTTPStatus.UNPROCESSABLE_ENTITY)
+    success = {"description": description, "content": shown} if shown else {"description": description}
     return {
-        str(int(status)): {"description": description, "content": shown},
+        str(int(status)): success,
         **{str(int(error)): {"description": error.phrase, "content": wrong} for error in every},
     }
 

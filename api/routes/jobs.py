@@ -1,8 +1,9 @@
-"""Submitting, listing, reading and cancelling jobs."""
+"""Submitting, listing and reading jobs; cancelling them, trying or reading them again, deleting them."""
 
 from http import HTTPStatus
 from typing import BinaryIO, cast
 
+import structlog
 from flask import Response, request
 from flask_openapi.blueprint import APIBlueprint
 
@@ -12,15 +13,19 @@ from api.errors import InvalidMultipart, UnsupportedMediaType
 from api.routes.parameters import JobPath, JobsQuery, NoQuery
 from api.session import parts, session
 from api.uploads import received
-from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest, RereadRequest
+from services.contract.jobs import InlineJobRequest, Job, JobPage, JobRequest, RereadRequest, RetryRequest
 from services.foundation.identifiers import shown
 from services.foundation.jsontext import escaped
 from services.jobs.cancel import cancel
+from services.jobs.delete import delete
 from services.jobs.intake import ItemReader, Upload
 from services.jobs.queries import JobView, list_jobs, load_job
 from services.jobs.request import read_job, read_job_with_items
 from services.jobs.reread import read_reread, submit_reread
+from services.jobs.retry import read_retry, submit_retry
 from services.jobs.submit import Submitted, submit
+
+log = structlog.get_logger(__name__)
 
 LARGEST_JSON = 64 << 20
 JSON = "application/json"
@@ -77,10 +82,6 @@ def submit_job(query: NoQuery) -> Response:  # noqa: ARG001 - declares that ther
         submitted = _submit_form()
     else:
         raise UnsupportedMediaType(f"a job is sent as {JSON} or {FORM}")
-    at_hand = parts()
-    for model in submitted.models:
-        at_hand.metrics.submitted(model)
-        at_hand.bell.ring(model, submitted.chunks)
     return _queued(submitted)
 
 
@@ -162,9 +163,9 @@ def cancel_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - dec
 
 
 @blueprint.post(
-    "/jobs/<job_id>/reread",
-    operation_id="reread_job",
-    request_body={"required": False, "content": {JSON: {"schema": openapi.schema(RereadRequest)}}},
+    "/jobs/<job_id>/retry",
+    operation_id="retry_job",
+    request_body={"required": False, "content": {JSON: {"schema": openapi.schema(RetryRequest)}}},
     responses=openapi.answers(
         HTTPStatus.ACCEPTED,
         "The new job is in the queue",
@@ -176,23 +177,78 @@ def cancel_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - dec
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     ),
 )
+def retry_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
+    """Try again what an ended job left without an answer.
+
+    A new job, whose `retry_of` is this one, holds just its failed, expired and cancelled items, or those of them that
+    `only` names, and is heard as this one was, by a new deadline. Each retry is another job. `nothing_to_retry` (409):
+    there are no such items.
+    """
+    only = read_retry(_short_body())
+    at_hand = parts()
+    return _queued(submit_retry(at_hand.engine, tenant_id(), path.id, only, at_hand.fleet))
+
+
+@blueprint.post(
+    "/jobs/<job_id>/reread",
+    operation_id="reread_job",
+    request_body={"required": False, "content": {JSON: {"schema": openapi.schema(RereadRequest)}}},
+    responses=openapi.answers(
+        HTTPStatus.ACCEPTED,
+        "The new job is in the queue",
+        {JSON: Job},
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.GONE,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    ),
+)
 def reread_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
     """Read a job's traces again.
 
     A new job, whose `reread_of` is this one, reads the stored completions with today's protocol and with the options
     given here. No runtime is asked anything. Items that were never heard to their end have expired in it. Where hearing
-    stopped early, what decides stays as it was.
+    stopped early, what decides stays as it was. `traces_pruned` (410): they are not kept any more.
     """
-    _refuse_packed()
-    body = _json_body()
-    if body and request.mimetype != JSON:
-        raise UnsupportedMediaType(f"a request to read a job again is sent as {JSON}")
-    wanted, metadata = read_reread(body)
+    wanted, metadata = read_reread(_short_body())
     at_hand = parts()
     return _queued(submit_reread(at_hand.engine, tenant_id(), path.id, wanted, metadata, at_hand.fleet))
 
 
+@blueprint.delete(
+    "/jobs/<job_id>",
+    operation_id="delete_job",
+    responses=openapi.answers(HTTPStatus.NO_CONTENT, "The job is gone", {}, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+def delete_job(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
+    """Delete an ended job with its items, traces, results and events.
+
+    It is gone at once, for good; an open job is cancelled first. Webhooks of it that are still to be delivered, or to
+    be delivered again, are withdrawn: none leads to a job that is not there. Retries and rereads of it stay.
+    """
+    with session() as connection:
+        delete(connection, tenant_id(), path.id)
+    return Response(status=HTTPStatus.NO_CONTENT)
+
+
+def _short_body() -> bytes:
+    """The body of a request about a job that is there: JSON, or nothing at all."""
+    _refuse_packed()
+    body = _json_body()
+    if body and request.mimetype != JSON:
+        raise UnsupportedMediaType(f"a request about a job is sent as {JSON}")
+    return body
+
+
 def _queued(submitted: Submitted) -> Response:
+    """The answer to a new job. Rings for it first: it has been committed."""
+    log.info("job_queued", job=shown("job", submitted.job_id), models=submitted.models, chunks=submitted.chunks)
+    at_hand = parts()
+    for model in submitted.models:
+        at_hand.metrics.submitted(model)
+        at_hand.bell.ring(model, submitted.chunks)
     response = _job(submitted.view, HTTPStatus.ACCEPTED)
     response.headers["Location"] = f"/v1/jobs/{shown('job', submitted.job_id)}"
     return response

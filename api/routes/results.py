@@ -14,7 +14,7 @@ from api.session import parts, session
 from services.contract.results import Result, ResultDetail, ResultPage, Trace
 from services.foundation.jsontext import escaped
 from services.jobs.queries import load_job
-from services.jobs.results import one_result, results_page, stream_results, stream_traces
+from services.jobs.results import check_traces, one_result, results_page, stream_results, stream_traces
 
 JSON = "application/json"
 PAGE = 100
@@ -79,13 +79,18 @@ def _stream(path: JobPath, query: ResultsQuery) -> Response:
 @blueprint.get(
     "/jobs/<job_id>/traces",
     operation_id="get_traces",
-    responses=openapi.answers(HTTPStatus.OK, "One trace a line", {NDJSON: Trace}, HTTPStatus.NOT_FOUND),
+    responses=openapi.answers(
+        HTTPStatus.OK, "One trace a line", {NDJSON: Trace}, HTTPStatus.NOT_FOUND, HTTPStatus.GONE
+    ),
 )
 def get_traces(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
-    """Read the raw record of every call so far, one a line, by item."""
+    """Read the raw record of every call so far, one a line, by item.
+
+    An installation may keep traces for a while only: later the answer is 410, `traces_pruned`.
+    """
     with session() as connection:
-        view = load_job(connection, tenant_id(), path.id)
-    return Response(_lines(stream_traces(parts().engine, tenant_id(), path.id, view.day)), mimetype=NDJSON)
+        day = check_traces(connection, tenant_id(), path.id)
+    return Response(_lines(stream_traces(parts().engine, tenant_id(), path.id, day)), mimetype=NDJSON)
 
 
 def _lines(pages: Iterable[Sequence[str]]) -> Iterator[str]:

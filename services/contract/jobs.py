@@ -3,6 +3,7 @@
 Guarantee: a request that validates asks only for what this version does; an unknown field is refused, never ignored.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -39,16 +40,18 @@ LONGEST_DEADLINE = timedelta(days=30)
 MOST_JUDGES = 8
 MOST_INLINE_ITEMS = 10_000
 MOST_UPLOADED_ITEMS = 1_000_000
+MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d", re.ASCII)
 NOT_CLINICAL = (
     "Reappraisals are a research artefact for the study of reward modelling and emotion regulation. This is not a "
     "clinical or mental-health tool and must not be used as one."
 )
 
 
-def _text(value: Any) -> Any:
-    if isinstance(value, str):
+def _written_out(value: Any) -> Any:
+    """A number, or the digits of one, would be taken for seconds since 1970."""
+    if isinstance(value, str) and MOMENT.match(value):
         return value
-    raise ValueError("must be a string")
+    raise ValueError("must be a date and a time with its zone, such as 2026-12-01T00:00:00Z")
 
 
 def _unequal(judges: list[str]) -> list[str]:
@@ -57,7 +60,7 @@ def _unequal(judges: list[str]) -> list[str]:
     return judges
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_written_out)]
 Instant = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
 PriorityName = Literal["interactive", "standard", "bulk"]
 
@@ -69,6 +72,17 @@ class RereadRequest(Request):
     metadata: dict[str, Any] | None = Field(default=None, description="kept and given back as sent; at most 16 KiB")
     options: RereadOptions | None = None
     callback: Callback | None = None
+
+
+RetriedStatus = Literal["failed", "expired", "cancelled"]
+
+
+class RetryRequest(Request):
+    """Which items of an ended job to try again: those without an answer."""
+
+    only: Annotated[list[RetriedStatus], Field(min_length=1)] | None = Field(
+        default=None, description="what became of them; all three by default"
+    )
 
 
 class JobFields(Request):
@@ -250,7 +264,8 @@ class Job(BaseModel):
     kind: JobKind
     status: JobStatus
     name: str | None
-    reread_of: str | None = Field(description="the job whose traces this one reads again")
+    reread_of: str | None = Field(description="the job whose traces this one reads again; null once that is deleted")
+    retry_of: str | None = Field(description="the job whose items this one tries again; null once that is deleted")
     judges: list[str] = Field(description="of a judgement, its judges; of a reappraisal, the judge that compares")
     model: str | None = Field(description="what writes the reappraisals; null for other kinds")
     committee: str | None = Field(description="the committee that chooses or scores")

@@ -200,4 +200,4 @@ class ResultDetail(Result):
     status: ItemStatus | Literal["queued", "running"]  # type: ignore[assignment] # of an item that has not ended, too
     item: Item = Field(description="exactly as sent")
     opinions: list[dict[str, Any]] = Field(description="also those of a failed item")
-    traces: list[Trace]
+    traces: list[Trace] | None = Field(description="null when they are not kept any more")

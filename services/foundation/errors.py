@@ -67,6 +67,18 @@ class Conflict(AssizesError):
     code = "conflict"
 
 
+class NothingToRetry(AssizesError):
+    """None of the job's items came to what was to be tried again."""
+
+    code = "nothing_to_retry"
+
+
+class TracesPruned(AssizesError):
+    """The job's traces are not kept any more: they are older than this installation keeps them."""
+
+    code = "traces_pruned"
+
+
 class Misconfigured(AssizesError):
     """Settings or the fleet file are wrong: the process must not start."""
 

@@ -19,7 +19,7 @@ SECRETS = ("DATABASE_URL", "REDIS_URL")  # these may also be given as NAME_FILE:
 
 
 class Settings(BaseSettings):
-    """Everything that can be set. Durations are seconds."""
+    """Everything that can be set. Durations are seconds, unless they say days."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
@@ -35,13 +35,29 @@ class Settings(BaseSettings):
     spool_dir: Path | None = Field(default=None, description="where uploads are spooled; the system's own by default")
     max_upload_bytes: int = Field(default=4 << 30, description="the largest request body")
     trace_prompts: Literal["text", "hash"] = Field(default="text", description="what a trace keeps of its prompt")
+    keep_traces: int | None = Field(
+        default=None, ge=1, description="days for which a job's traces are kept after its end; for ever by default"
+    )
+    keep_jobs: int | None = Field(
+        default=None, ge=1, description="days after its end for which a job is kept; for ever by default"
+    )
     lease: float = Field(default=30.0, gt=0, description="how long a silent worker keeps its chunks")
     heartbeat: float = Field(default=10.0, gt=0, description="how often a worker renews its lease")
     chunk_slots: int = Field(default=16, ge=1, description="chunks that one worker hears at once")
     drain: float = Field(default=30.0, ge=0, description="how long running calls may go on after SIGTERM")
     runtime_start: float = Field(default=1800.0, gt=0, description="how long a runtime may take to load its model")
+    runtime_patience: float = Field(
+        default=60.0, gt=0, description="how long a runtime may be silent, and then how long it has to answer a canary"
+    )
+    runtime_failures: int = Field(
+        default=5, ge=1, description="failures of a launched runtime within 30 minutes after which it is given up"
+    )
     runtime_logs: Path = Field(default=Path(".assizes/logs"), description="where launched runtimes write their logs")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics_port: int = Field(
+        default=0, ge=0, le=65535, description="where a worker shows its metrics; 0: nowhere. The API has /metrics"
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="the address that port listens on")
 
     @field_validator("heartbeat")
     @classmethod

@@ -12,7 +12,7 @@ from services.jobs.end import end_job_if_done, end_queued_chunks, lock_job
 from services.jobs.states import ENDED, step
 from services.vocabulary import ChunkState, JobStatus
 
-OWN = text("SELECT true FROM job WHERE id = :job_id AND tenant_id = :tenant_id")
+OWN = text("SELECT true FROM job WHERE id = :job_id AND tenant_id = :tenant_id AND deleted_at IS NULL")
 
 MARK = text(
     """

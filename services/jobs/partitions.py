@@ -1,26 +1,32 @@
 """The daily partitions of `trace`: made a week ahead, and at need when a job is submitted.
 
-Guarantee: once a job's transaction has committed, the partition of its traces is there.
+Guarantee: once a job's transaction has committed, the partition of its traces is there. When it is there no more, the
+traces of that day have been pruned.
 """
 
 from datetime import date, timedelta
 
 from sqlalchemy import Connection, text
 
+THERE = text("SELECT to_regclass(:name) IS NOT NULL")
 PARTITION_LOCK = 0x7472616365  # one maker at a time; the others then find the partition there
 
 
 def ensure_partition(connection: Connection, day: date) -> None:
     """Make the partition of `day` (UTC), if it is not there yet, within the caller's transaction."""
-    name = f"trace_{day:%Y_%m_%d}"
-    there = text("SELECT to_regclass(:name) IS NOT NULL")
-    if connection.scalar(there, {"name": name}):
+    if traces_kept(connection, day):
         return
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK})
     following = day + timedelta(days=1)
     connection.execute(
-        text(f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF trace FOR VALUES FROM ('{day}') TO ('{following}')")
+        text(f"CREATE TABLE IF NOT EXISTS {_name(day)} PARTITION OF trace FOR VALUES FROM ('{day}') TO ('{following}')")
     )
+
+
+def traces_kept(connection: Connection, day: date) -> bool:
+    """Whether the partition of `day` is there: false once the traces of the jobs made then have been pruned."""
+    kept: bool = connection.execute(THERE, {"name": _name(day)}).scalar_one()
+    return kept
 
 
 def ensure_coming_week(connection: Connection) -> None:
@@ -28,3 +34,7 @@ def ensure_coming_week(connection: Connection) -> None:
     today: date = connection.execute(text("SELECT (now() AT TIME ZONE 'utc')::date")).scalar_one()
     for offset in range(8):
         ensure_partition(connection, today + timedelta(days=offset))
+
+
+def _name(day: date) -> str:
+    return f"trace_{day:%Y_%m_%d}"

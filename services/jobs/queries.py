@@ -1,7 +1,7 @@
 """Reading jobs: their state with live counts, and lists of them.
 
-Guarantee: every query names the tenant; another tenant's job is not there. Counts always sum to the total, since they
-come out of one statement.
+Guarantee: every query names the tenant; another tenant's job is not there, nor a deleted one. Counts always sum to the
+total, since they come out of one statement.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, RowMapping, text
 from services.contract.jobs import Counts, Job, Progress, TokenUsage
 from services.contract.options import JobSettings, ReappraisalSettings, read_settings
 from services.contract.webhooks import Callback
-from services.foundation.errors import NotFound
+from services.foundation.errors import Conflict, NotFound
 from services.foundation.identifiers import shown
 from services.jobs.stages import BEGUN
 from services.vocabulary import JobKind, JobStatus, Priority
@@ -36,14 +36,15 @@ LIVE = f"""
         FROM chunk WHERE chunk.job_id = job.id AND chunk.state IN ('waiting', 'queued', 'running')
     ) AS open
 """
-ONE = text(f"{LIVE} WHERE job.tenant_id = :tenant_id AND job.id = :job_id")
+ONE = text(f"{LIVE} WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND job.deleted_at IS NULL")
 PAGE = text(
     f"""
-    {LIVE} WHERE job.tenant_id = :tenant_id AND job.id < :before
+    {LIVE} WHERE job.tenant_id = :tenant_id AND job.id < :before AND job.deleted_at IS NULL
     AND (cast(:status AS text) IS NULL OR job.status = :status)
     ORDER BY job.id DESC LIMIT :limit
     """
 )
+SOURCE = text("SELECT * FROM job WHERE tenant_id = :tenant_id AND id = :job_id AND deleted_at IS NULL FOR SHARE")
 LAST_ID = UUID(int=(1 << 128) - 1)
 
 POLL_SOONEST = 1
@@ -120,6 +121,7 @@ class JobView:
             status=JobStatus(row["status"]),
             name=row["name"],
             reread_of=shown("job", row["reread_of"]) if row["reread_of"] else None,
+            retry_of=shown("job", row["retry_of"]) if row["retry_of"] else None,
             judges=row["judges"],
             model=settings.model if isinstance(settings, ReappraisalSettings) else None,
             committee=committee.name if committee else None,
@@ -158,11 +160,24 @@ class JobView:
 
 
 def load_job(connection: Connection, tenant_id: UUID, job_id: UUID) -> JobView:
-    """One job. Raises NotFound, also for another tenant's."""
+    """One job. Raises NotFound, also for another tenant's, and for a deleted one."""
     row = connection.execute(ONE, {"tenant_id": tenant_id, "job_id": job_id}).mappings().first()
     if row is None:
         raise NotFound("there is no such job")
     return JobView(row)
+
+
+def lock_ended(connection: Connection, tenant_id: UUID, job_id: UUID) -> RowMapping:
+    """The row of an ended job, which nobody deletes before the transaction ends.
+
+    Raises NotFound as `load_job` does; Conflict while the job has not ended.
+    """
+    row = connection.execute(SOURCE, {"tenant_id": tenant_id, "job_id": job_id}).mappings().first()
+    if row is None:
+        raise NotFound("there is no such job")
+    if row["ended_at"] is None:
+        raise Conflict("the job has not ended yet")
+    return row
 
 
 def list_jobs(

@@ -16,27 +16,24 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, RowMapping, text
 
-from services.contract.jobs import RereadRequest
+from services.contract.jobs import DEFAULT_DEADLINE, RereadRequest
 from services.contract.options import JobSettings, JudgeSettings, PanelOptions, PanelSettings, RereadOptions
 from services.foundation.database import transaction
-from services.foundation.errors import Conflict, Fault, Invalid, Misconfigured, NotFound
+from services.foundation.errors import Conflict, Fault, Invalid, Misconfigured, TracesPruned
 from services.foundation.fleet import CPU, Fleet
 from services.foundation.identifiers import new_id
 from services.foundation.jsontext import escaped
-from services.jobs.body import members_of
 from services.jobs.docket import replayed
 from services.jobs.hear import comparison, hearing_options
 from services.jobs.options import contradictions, family_of, idle_options
-from services.jobs.partitions import ensure_partition
-from services.jobs.queries import load_job
+from services.jobs.partitions import ensure_partition, traces_kept
+from services.jobs.queries import load_job, lock_ended
 from services.jobs.record import TRACE_COLUMNS, Batch, write_batch
-from services.jobs.request import faults_of, metadata_of
+from services.jobs.request import metadata_of, read_of_job
 from services.jobs.rows import opinion_row, reading_json, verdict_row
 from services.jobs.settle import settle_next
-from services.jobs.states import ENDED
 from services.jobs.strictjson import pointer_to
 from services.jobs.submit import Submitted
 from services.judging.heard import Heard
@@ -45,7 +42,7 @@ from services.judging.opinion import Opinion
 from services.judging.panel import PanelRule, Verdict, join, single
 from services.judging.proceeding import CallKey
 from services.judging.protocol import Family
-from services.vocabulary import JobKind, JobStatus, Priority, Stage
+from services.vocabulary import JobKind, Priority, Stage
 
 FETCH = 64  # traces at once
 
@@ -53,14 +50,12 @@ FETCH = 64  # traces at once
 QUESTION = ("decide", "forced_verdict", "margin", "on_conflict", "reading", "tie_margin")
 STOPPED_EARLY = "hearing stopped early, by what decided then: for this, other samples would have been asked"
 
-SOURCE = text("SELECT * FROM job WHERE id = :job_id AND tenant_id = :tenant_id FOR SHARE")
-
 ADD_JOB = text(
     """
     INSERT INTO job (id, tenant_id, day, kind, status, priority, judges, settings, name, metadata_json, callback,
                      total, created_at, deadline, reread_of)
     SELECT :id, tenant_id, (now() AT TIME ZONE 'utc')::date, kind, 'queued', :priority, judges, :settings, :name,
-           :metadata, :callback, total, now(), now() + interval '7 days', id
+           :metadata, :callback, total, now(), now() + :open_for, id
     FROM job WHERE id = :source
     RETURNING day
     """
@@ -76,8 +71,9 @@ COPY_ITEMS = text(
 # An ordinal bears no more calls than it did when it was heard.
 COPY_CHUNKS = text(
     """
-    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, step, state, settles)
-    SELECT :id, :stage, ordinal, 0, :cpu, first_seq, end_seq, :priority, 0, 'queued', true
+    INSERT INTO chunk (job_id, stage, ordinal, part, model, first_seq, end_seq, priority, step, calls_per_item, state,
+                       settles)
+    SELECT :id, :stage, ordinal, part, :cpu, first_seq, end_seq, :priority, 0, 0, 'queued', true
     FROM chunk WHERE job_id = :source AND settles
     """
 )
@@ -148,14 +144,7 @@ def read_reread(body: bytes) -> tuple[RereadRequest, str]:
 
     Raises Malformed, Invalid.
     """
-    members, items = members_of(body or b"{}")
-    if items is not None:
-        fault = Fault("unknown_field", "/items", "the items are those of the job that is read again")
-        raise Invalid("the job cannot be read again", [fault])
-    try:
-        request = RereadRequest.model_validate({key: member.value for key, member in members.items()})
-    except ValidationError as error:
-        raise Invalid("the job cannot be read again", faults_of(error), error.error_count()) from None
+    request, members = read_of_job(body, RereadRequest, "the job cannot be read again")
     metadata, faults = metadata_of(members)
     if faults:
         raise Invalid("the job cannot be read again", faults)
@@ -168,16 +157,14 @@ def submit_reread(
     """Queue a job that reads another one's traces again.
 
     Raises NotFound, also for another tenant's job; Conflict while that one has not ended, and for one that is no
-    judgement; Invalid.
+    judgement; TracesPruned; Invalid.
     """
     with transaction(engine) as connection:
-        source = connection.execute(SOURCE, {"job_id": source_id, "tenant_id": tenant_id}).mappings().first()
-        if source is None:
-            raise NotFound("there is no such job")
+        source = lock_ended(connection, tenant_id, source_id)
         if JobKind(source["kind"]) is not JobKind.JUDGEMENT:
             raise Conflict("only a judgement can be read again")
-        if JobStatus(source["status"]) not in ENDED:
-            raise Conflict("a job can be read again once it has ended")
+        if not traces_kept(connection, source["day"]):
+            raise TracesPruned("the traces of this job are not kept any more")
         first = JobSettings.model_validate_json(source["settings"])
         settings = _settings(first, request.options or RereadOptions(), fleet)
         other = [*_other_questions(first, settings)]
@@ -193,6 +180,7 @@ def submit_reread(
             "name": request.name,
             "metadata": metadata,
             "callback": escaped(callback.model_dump(mode="json")) if callback else None,
+            "open_for": DEFAULT_DEADLINE,
         }
         day = connection.scalar(ADD_JOB, added)
         connection.execute(COPY_ITEMS, {"id": job_id, "source": source_id})

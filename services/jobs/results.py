@@ -2,7 +2,8 @@
 
 Guarantee: results stand in the order in which their chunks ended, so whoever goes on from a cursor meets every item
 exactly once, also those that end meanwhile. What callers sent is spliced in unchanged. Reads are short: each page is a
-query of its own, so that a slow reader holds no transaction. Every query names the tenant.
+query of its own, so that a slow reader holds no transaction; a stream whose job is deleted under it, or whose traces
+are pruned, breaks off with an error and does not seem whole. Every query names the tenant.
 """
 
 import re
@@ -16,9 +17,11 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 
 from services.contract.webhooks import rfc3339
 from services.foundation.database import transaction
-from services.foundation.errors import NotFound
+from services.foundation.errors import NotFound, TracesPruned
 from services.foundation.jsontext import escaped
 from services.jobs.intake import custom_id_hash
+from services.jobs.partitions import traces_kept
+from services.jobs.queries import load_job
 from services.jobs.shown import result
 from services.jobs.stages import BEGUN
 from services.vocabulary import ItemStatus
@@ -47,7 +50,8 @@ RESULTS = text(
     FROM (
         SELECT chunk.job_id, chunk.first_seq, chunk.end_seq, chunk.state, chunk.finished_version, job.kind, job.judges
         FROM chunk JOIN job ON job.id = chunk.job_id
-        WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND chunk.settles AND chunk.finished_version >= :version
+        WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND job.deleted_at IS NULL AND chunk.settles
+          AND chunk.finished_version >= :version
           AND (chunk.finished_version > :version OR chunk.end_seq > :seq + 1)
         ORDER BY chunk.finished_version, chunk.first_seq
     ) AS ended
@@ -80,7 +84,8 @@ ONE = text(
     LEFT JOIN verdict ON verdict.job_id = item.job_id AND verdict.seq = item.seq
     LEFT JOIN assessment ON assessment.job_id = item.job_id AND assessment.seq = item.seq
     LEFT JOIN reappraisal ON reappraisal.job_id = item.job_id AND reappraisal.seq = item.seq
-    WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND item.custom_id_hash = cast(:hash AS uuid)
+    WHERE job.tenant_id = :tenant_id AND job.id = :job_id AND job.deleted_at IS NULL
+      AND item.custom_id_hash = cast(:hash AS uuid)
     """
 )
 
@@ -95,7 +100,7 @@ TRACES = text(
     FROM trace JOIN item ON item.job_id = trace.job_id AND item.seq = trace.seq
     WHERE trace.day = :day AND trace.job_id = :job_id AND trace.seq <= :last_seq
       AND (trace.seq, trace.stage, trace.judge, trace.call) > (:seq, :stage, :judge, :call)
-      AND EXISTS (SELECT 1 FROM job WHERE job.id = :job_id AND job.tenant_id = :tenant_id)
+      AND EXISTS (SELECT 1 FROM job WHERE job.id = :job_id AND job.tenant_id = :tenant_id AND job.deleted_at IS NULL)
     ORDER BY trace.seq, trace.stage, trace.judge, trace.call LIMIT :limit
     """
 )
@@ -166,11 +171,16 @@ def results_page(
 def stream_results(
     engine: Engine, tenant_id: UUID, job_id: UUID, after: Cursor = START, status: ItemStatus | None = None
 ) -> Iterator[Sequence[str]]:
-    """Every result after the cursor that is there by the end of the reading, page by page, one JSON text each."""
+    """Every result after the cursor that is there by the end of the reading, page by page, one JSON text each.
+
+    Raises NotFound, also when the job is deleted meanwhile.
+    """
     cursor, more = after, True
     while more:
         with transaction(engine) as connection:
             page = results_page(connection, tenant_id, job_id, STREAM_PAGE, cursor, status)
+            if not page.more:
+                load_job(connection, tenant_id, job_id)
         yield page.lines
         cursor, more = page.cursor, page.more
 
@@ -182,17 +192,30 @@ def one_result(connection: Connection, tenant_id: UUID, job_id: UUID, custom_id:
     if row is None:
         raise NotFound("there is no such job, or no such item in it")
     first = TraceCursor(row["seq"])
-    traces = _traces(connection, tenant_id, job_id, row["day"], after=first, last_seq=row["seq"], limit=None)
-    shown = ",".join(map(_trace, traces))
-    return f'{result(row)},"item":{row["input"]},"opinions":[{row["opinions"] or ""}],"traces":[{shown}]}}'
+    found = _traces(connection, tenant_id, job_id, row["day"], after=first, last_seq=row["seq"], limit=None)
+    traces = f"[{','.join(map(_trace, found))}]" if found or traces_kept(connection, row["day"]) else "null"
+    return f'{result(row)},"item":{row["input"]},"opinions":[{row["opinions"] or ""}],"traces":{traces}}}'
+
+
+def check_traces(connection: Connection, tenant_id: UUID, job_id: UUID) -> date:
+    """The day of a job whose traces are kept. Raises NotFound, TracesPruned."""
+    day = load_job(connection, tenant_id, job_id).day
+    if not traces_kept(connection, day):
+        raise TracesPruned("the traces of this job are not kept any more")
+    return day
 
 
 def stream_traces(engine: Engine, tenant_id: UUID, job_id: UUID, day: date) -> Iterator[Sequence[str]]:
-    """Every trace of a job made on `day`, by item and call, page by page, one JSON text (`results.Trace`) each."""
+    """Every trace of a job made on `day`, by item and call, page by page, one JSON text (`results.Trace`) each.
+
+    Raises NotFound and TracesPruned, also when they are gone meanwhile.
+    """
     cursor = TraceCursor(-1)
     while True:
         with transaction(engine) as connection:
             rows = _traces(connection, tenant_id, job_id, day, after=cursor, last_seq=LAST_SEQ, limit=TRACE_PAGE)
+            if len(rows) < TRACE_PAGE:
+                check_traces(connection, tenant_id, job_id)
         yield [_trace(row) for row in rows]
         if len(rows) < TRACE_PAGE:
             return

@@ -18,7 +18,9 @@ class Job(SQLModel, table=True):
 
     `settings` is JSON with every option resolved; `metadata_json` and `callback` are JSON as sent. `succeeded`,
     `failed`, `cancelled` and `expired` count the items of ended chunks. `version` grows with each change that a caller
-    can see; `sequence` numbers its webhook events. `reread_of` is the job whose traces this one reads again.
+    can see; `sequence` numbers its webhook events. `reread_of` is the job whose traces this one reads again, `retry_of`
+    the one whose items without an answer it tries again. With a `deleted_at` it is nobody's any more, and is being
+    removed.
     """
 
     __table_args__ = (
@@ -28,6 +30,9 @@ class Job(SQLModel, table=True):
             "deadline",
             postgresql_where="status IN ('queued', 'running', 'cancelling')",
         ),
+        Index("job_reread_of", "reread_of", postgresql_where="reread_of IS NOT NULL"),
+        Index("job_retry_of", "retry_of", postgresql_where="retry_of IS NOT NULL"),
+        Index("job_deleted", "deleted_at", postgresql_where="deleted_at IS NOT NULL"),
         {"postgresql_with": {"fillfactor": "80"}},
     )
 
@@ -43,6 +48,7 @@ class Job(SQLModel, table=True):
     metadata_json: str = Field(sa_column=text(default="{}"))
     callback: str | None = Field(default=None, sa_column=text(nullable=True))
     reread_of: UUID | None = Field(default=None, foreign_key="job.id", ondelete="SET NULL")
+    retry_of: UUID | None = Field(default=None, foreign_key="job.id", ondelete="SET NULL")
 
     total: int
     succeeded: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
@@ -62,6 +68,7 @@ class Job(SQLModel, table=True):
     cancelling_at: datetime | None = Field(default=None, sa_column=instant(nullable=True))
     ended_at: datetime | None = Field(default=None, sa_column=instant(nullable=True))
     deadline: datetime = Field(sa_column=instant())
+    deleted_at: datetime | None = Field(default=None, sa_column=instant(nullable=True))
 
 
 class Item(SQLModel, table=True):

@@ -1,7 +1,7 @@
 """Webhook events and their deliveries.
 
 Guarantee: an event is written in the transaction that makes it true; a delivery is marked only after the receiver said
-2xx.
+2xx. An event takes its deliveries and their attempts with it.
 """
 
 from datetime import datetime
@@ -34,7 +34,7 @@ class Delivery(SQLModel, table=True):
     __table_args__ = (Index("delivery_due", "next_at", postgresql_where="state = 'pending'"),)
 
     id: UUID = Field(primary_key=True)
-    event_id: UUID = Field(foreign_key="event.id", index=True)
+    event_id: UUID = Field(foreign_key="event.id", index=True, ondelete="CASCADE")
     tenant_id: UUID
     job_id: UUID = Field(index=True)
     url: str = Field(sa_column=text())
@@ -50,7 +50,7 @@ class DeliveryAttempt(SQLModel, table=True):
 
     __tablename__ = "delivery_attempt"
 
-    delivery_id: UUID = Field(primary_key=True, foreign_key="delivery.id")
+    delivery_id: UUID = Field(primary_key=True, foreign_key="delivery.id", ondelete="CASCADE")
     number: int = Field(primary_key=True)
     started_at: datetime = Field(sa_column=instant())
     latency_ms: float

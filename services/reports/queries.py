@@ -36,7 +36,7 @@ from services.vocabulary import Flag
 JOB = text(
     """
     SELECT id, kind, name, status, settings, total, created_at, started_at, ended_at, reread_of FROM job
-    WHERE tenant_id = :tenant_id AND id = :job_id
+    WHERE tenant_id = :tenant_id AND id = :job_id AND deleted_at IS NULL
     """
 )
 SETTLED = """

@@ -17,6 +17,7 @@ from sqlalchemy import Engine, inspect, text
 from embedded.places import CHECKOUT
 from services.foundation.database import copy_rows, transaction
 from services.foundation.identifiers import new_id
+from services.jobs.claim import claim
 from services.jobs.partitions import ensure_partition
 from services.jobs.queries import load_job
 from services.jobs.results import results_page, stream_traces
@@ -252,14 +253,46 @@ def test_chunks_of_older_jobs_know_their_steps(engine: Engine, config: Config, t
     assert stored(engine, "SELECT stage || step FROM chunk ORDER BY stage, ordinal") == ["conclude1", "hear0", "hear0"]
 
 
+def test_open_jobs_get_their_places_in_line(engine: Engine, config: Config, tenant_id: UUID) -> None:
+    command.downgrade(config, "0001")
+    job_id = insert_job(engine, tenant_id, "running")
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE chunk SET state = 'queued' WHERE ordinal = 1"))
+    command.upgrade(config, "0003")
+    place = {"job_id": job_id, "stage": "conclude", "ordinal": 1, "part": 0, "model": "cpu", "priority": 1}
+    span = {"first_seq": 2, "end_seq": 4, "step": 1, "state": "waiting", "settles": False}
+    with transaction(engine) as connection:
+        copy_rows(connection, "chunk", tuple(place | span), [tuple((place | span).values())])
+    command.upgrade(config, "head")
+    assert stored(engine, "SELECT model || job_id || priority || tenant_id FROM turn") == [
+        f"{JUDGE}{job_id}1{tenant_id}"
+    ]
+    held = claim(engine, new_id(), JUDGE)
+    assert held is not None
+    assert (held.job_id, held.ordinal) == (job_id, 1)
+    assert stored(engine, "SELECT served FROM share") == [2]
+
+
 def test_the_way_down_refuses_what_the_second_revision_cannot_hold(
     engine: Engine, tenant_id: UUID, config: Config
 ) -> None:
     command.downgrade(config, "0001")
     insert_job(engine, tenant_id, "cancelled")
-    command.upgrade(config, "head")
+    command.upgrade(config, "0003")
     with transaction(engine) as connection:
         connection.execute(text("UPDATE job SET kind = 'scoring'"))
     with pytest.raises(ValueError, match="1 jobs"):
         command.downgrade(config, "0002")
     assert stored(engine, "SELECT version_num FROM alembic_version") == ["0003"]
+
+
+def test_the_way_down_leaves_no_job_that_was_deleted(engine: Engine, tenant_id: UUID, config: Config) -> None:
+    command.downgrade(config, "0001")
+    insert_job(engine, tenant_id, "cancelled")
+    command.upgrade(config, "0005")
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE job SET deleted_at = now()"))
+    command.downgrade(config, "0004")
+    tables = ("job", "item", "chunk", "trace", "opinion", "verdict")
+    assert [stored(engine, f"SELECT count(*) FROM {table}") for table in tables] == [[0]] * len(tables)
+    command.upgrade(config, "head")

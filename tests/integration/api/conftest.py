@@ -83,6 +83,10 @@ class Caller:
         """POST."""
         return self.client.post(path, headers={**self.headers, **options.pop("headers", {})}, **options)
 
+    def delete(self, path: str) -> TestResponse:
+        """DELETE."""
+        return self.client.delete(path, headers=self.headers)
+
     def submit(self, items: Any = 3, **changes: Any) -> TestResponse:
         """Submit a job with its items in the body."""
         listed = comparisons(items) if isinstance(items, int) else items
