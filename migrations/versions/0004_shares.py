@@ -1,7 +1,8 @@
 """Shares: whose turn it is at each model, and what a chunk costs.
 
-It locks `chunk` against all else for a moment and rewrites nothing. API and workers are stopped meanwhile: a job that
-an older API queues later has no place in line. Jobs that are open get theirs, and their items count as one call each.
+It locks `chunk` against all else while its open rows are indexed anew, and rewrites nothing. API and workers are stopped
+meanwhile: a job that an older API queues later has no place in line. Jobs that are open get theirs, and their items count
+as one call each.
 
 The way down forgets who was served how much.
 
@@ -18,11 +19,15 @@ branch_labels = None
 depends_on = None
 
 TAGS = ("served", "start_tag")
+OPEN = sa.text("state IN ('waiting', 'queued', 'running')")
 
 
 def upgrade() -> None:
     op.add_column("chunk", sa.Column("calls_per_item", sa.SmallInteger(), server_default="1", nullable=False))
     op.alter_column("chunk", "calls_per_item", server_default=None)
+    # A job's first queued chunk on a model is found at once by this index, and was by `chunk_claimable`.
+    op.drop_index("chunk_open", "chunk")
+    op.create_index("chunk_open", "chunk", ["job_id", "model", "state", "ordinal", "part"], postgresql_where=OPEN)
     op.create_table(
         "share",
         sa.Column("model", sa.Text(), nullable=False),
@@ -56,4 +61,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("turn")
     op.drop_table("share")
+    op.drop_index("chunk_open", "chunk")
+    op.create_index("chunk_open", "chunk", ["job_id"], postgresql_where=OPEN)
     op.drop_column("chunk", "calls_per_item")

@@ -34,6 +34,10 @@ CLAIMABLE = (
     "chunk.job_id = {job_id} AND chunk.model = :model AND chunk.priority = {priority} AND chunk.state = 'queued'"
 )
 
+# A small number's parameter is a smallint, and so would be what is added up of them.
+_NUMBER = "cast(:{} AS bigint)".format
+_JOB, _TENANT, _CALLS = _NUMBER("job_start"), _NUMBER("tenant_start"), _NUMBER("calls")
+
 # The jobs in line are probed in order, no further than the first with a claimable chunk: the line is materialized as it
 # is sorted, and a scalar subquery is never made a join, which would reorder it and read every queued chunk.
 _NEXT = """
@@ -54,18 +58,17 @@ NEXT = text(_NEXT.format(order="priority, tenant_start, job_start, job_id", clai
 OLDEST = text(_NEXT.format(order="job_id", claimable=_OF_THE_LINE))
 
 CHARGE = text(
-    """
+    f"""
     WITH charged AS (
-        UPDATE turn SET served = greatest(served, :job_start) + :calls,
-            start_tag = CASE WHEN :in_turn THEN greatest(start_tag, :job_start) ELSE start_tag END
+        UPDATE turn SET served = greatest(served, {_JOB}) + {_CALLS},
+            start_tag = CASE WHEN :in_turn THEN greatest(start_tag, {_JOB}) ELSE start_tag END
         WHERE model = :model AND job_id = :job_id
         RETURNING model, priority, tenant_id
     )
     INSERT INTO share AS mine (model, priority, tenant_id, served, start_tag)
-    SELECT model, priority, tenant_id, :tenant_start + :calls, CASE WHEN :in_turn THEN :tenant_start ELSE 0 END
-    FROM charged
+    SELECT model, priority, tenant_id, {_TENANT} + {_CALLS}, CASE WHEN :in_turn THEN {_TENANT} ELSE 0 END FROM charged
     ON CONFLICT (model, priority, tenant_id) DO UPDATE SET
-        served = greatest(mine.served, :tenant_start) + :calls, start_tag = greatest(mine.start_tag, excluded.start_tag)
+        served = greatest(mine.served, {_TENANT}) + {_CALLS}, start_tag = greatest(mine.start_tag, excluded.start_tag)
     """
 )
 
