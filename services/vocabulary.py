@@ -47,6 +47,14 @@ class ChunkState(StrEnum):
     EXPIRED = "expired"
 
 
+class DeathCause(StrEnum):
+    """What died while a chunk was in flight: its worker, the runtime, or only the work at it, by an error of ours."""
+
+    WORKER = "worker"
+    RUNTIME = "runtime"
+    ERROR = "error"
+
+
 class Stage(StrEnum):
     """A step of a job. A chunk of one stage waits until those of the stage before have finished."""
 
@@ -155,6 +163,7 @@ class Outcome(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     ABORTED = "aborted"
     FAILED = "failed"
+    POISONED = "poisoned"
 
 
 class Flag(StrEnum):
@@ -202,4 +211,6 @@ class WorkerState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     UNHEALTHY = "unhealthy"
+    RESTARTING = "restarting"
     STOPPED = "stopped"
+    DEFUNCT = "defunct"

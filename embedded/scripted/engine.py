@@ -44,6 +44,19 @@ class Flight:
     deaf: bool = False
     _wake: asyncio.Future[None] | None = None
 
+    def computed(self) -> tuple[int, int]:
+        """Tokens read and tokens written by now, as a server counts them while a call runs."""
+        if self.started is None:
+            return 0, 0
+        now = self.finished or time.time()
+        unread = self.prompt_tokens - self.cached_tokens
+        if self.first_token is None:
+            seconds = self.service_s * PREFILL_SHARE + self.prefill_s
+            return int(unread * min((now - self.started) / seconds, 1.0)) if seconds else unread, 0
+        tokens, seconds = len(self.answer.ids), self.service_s * (1 - PREFILL_SHARE)
+        steps = int(tokens * min((now - self.first_token) / seconds, 1.0)) if seconds else 0
+        return unread, max(self.written, steps)
+
     def abort(self) -> None:
         """End this call now, with what it has written. A deaf one goes on, as under a dead scheduler."""
         if not self.deaf:
@@ -77,6 +90,8 @@ class Counters:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generation_tokens: int = 0
+    read_tokens: int = 0
+    written_tokens: int = 0
     peak_running: int = 0
     peak_waiting: int = 0
 
@@ -142,6 +157,14 @@ class Engine:
         for flight in [*self.running.values(), *self.waiting.values()]:
             flight.abort()
 
+    def computed(self) -> tuple[int, int]:
+        """Tokens read and tokens written since the start, those of running calls included."""
+        now = [flight.computed() for flight in self.running.values()]
+        return (
+            self.counters.read_tokens + sum(read for read, _ in now),
+            self.counters.written_tokens + sum(written for _, written in now),
+        )
+
     async def _prefill(self, flight: Flight) -> None:
         flight.started = time.time()
         flight.cached_tokens = min(self.cache.match(flight.prompt), flight.prompt_tokens - 1)
@@ -159,9 +182,14 @@ class Engine:
             successor.wake()
         if flight.written > 1:  # the last token's state was never computed
             self.cache.insert(flight.prompt + packed(flight.answer.ids[: flight.written - 1]))
+        if flight.deaf:  # a dead scheduler counts nothing
+            return
+        read, written = flight.computed()
         counters = self.counters
         counters.requests += 1
         counters.aborted += flight.aborted
         counters.prompt_tokens += flight.prompt_tokens
         counters.cached_tokens += flight.cached_tokens
         counters.generation_tokens += flight.written
+        counters.read_tokens += read
+        counters.written_tokens += written

@@ -315,6 +315,10 @@ def metrics(who: Identity, engine: Engine) -> str:
     for kind, series in (("gauge", gauges), ("counter", totals)):
         for name, value in series.items():
             lines += [f"# TYPE sglang:{name} {kind}", f"sglang:{name}{labels} {float(value)}"]
+    lines.append("# TYPE sglang:realtime_tokens_total counter")
+    for mode, tokens in zip(("prefill_compute", "decode"), engine.computed(), strict=True):
+        own = f'{{engine_type="unified",mode="{mode}",model_name="{who.name}"}}'
+        lines.append(f"sglang:realtime_tokens_total{own} {float(tokens)}")
     return "\n".join(lines) + "\n"
 
 

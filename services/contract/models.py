@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from services.vocabulary import Mode, Task
 
-Health = Literal["ready", "starting", "draining", "unhealthy", "offline"]
+Health = Literal["ready", "starting", "restarting", "draining", "unhealthy", "defunct", "offline"]
 
 
 class ModelStatus(BaseModel):
@@ -19,7 +19,9 @@ class ModelStatus(BaseModel):
     context_length: int
     task: Task | None = Field(description="what it does; null where its protocol is not known here")
     mode: Mode | None = Field(description="the default mode of a judge's jobs; null for what does not judge")
-    health: Health = Field(description="the best state of its live workers; `offline` without one")
+    health: Health = Field(
+        description="the best state of its live workers; without one `offline`, or `defunct` if the last gave up"
+    )
     workers: int = Field(description="live workers")
     running_calls: int
     tokens_per_second: float

@@ -30,7 +30,7 @@ RENEW = text(
     """
 )
 
-RETIRE = text("UPDATE worker SET state = 'stopped', heartbeat_at = now(), lease_until = now() WHERE id = :id")
+RETIRE = text("UPDATE worker SET state = :state, heartbeat_at = now(), lease_until = now() WHERE id = :id")
 
 OPEN_EPOCH = text(
     """
@@ -102,10 +102,11 @@ def renew(
         )
 
 
-def retire(engine: Engine, worker_id: UUID) -> None:
-    """The last word of a worker that leaves in order."""
+def retire(engine: Engine, worker_id: UUID, *, defunct: bool = False) -> None:
+    """The last word of a worker that leaves in order, or because its runtime is `defunct`."""
+    state = WorkerState.DEFUNCT if defunct else WorkerState.STOPPED
     with transaction(engine) as connection:
-        connection.execute(RETIRE, {"id": worker_id})
+        connection.execute(RETIRE, {"id": worker_id, "state": state})
 
 
 def open_epoch(engine: Engine, epoch: Epoch) -> None:

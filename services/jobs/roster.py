@@ -14,14 +14,16 @@ from services.vocabulary import Task, WorkerState
 WORKERS = text(
     """
     SELECT model, state, running_calls, tokens_per_second, epoch_id FROM worker
-    WHERE lease_until > now() AND state <> 'stopped' ORDER BY started_at
+    WHERE lease_until > now() AND state NOT IN ('stopped', 'defunct') ORDER BY started_at
     """
 )
+LAST = text("SELECT DISTINCT ON (model) model, state FROM worker ORDER BY model, lease_until DESC")
 WAITING = text("SELECT model, sum(end_seq - first_seq) AS items FROM chunk WHERE state = 'queued' GROUP BY model")
 
 BEST_FIRST: tuple[tuple[WorkerState, Health], ...] = (
     (WorkerState.READY, "ready"),
     (WorkerState.STARTING, "starting"),
+    (WorkerState.RESTARTING, "restarting"),
     (WorkerState.DRAINING, "draining"),
     (WorkerState.UNHEALTHY, "unhealthy"),
 )
@@ -30,9 +32,15 @@ BEST_FIRST: tuple[tuple[WorkerState, Health], ...] = (
 def roster(connection: Connection, fleet: Fleet) -> list[ModelStatus]:
     """Every model of the fleet, by name."""
     workers = connection.execute(WORKERS).mappings().all()
+    defunct = {row.model for row in connection.execute(LAST) if row.state == WorkerState.DEFUNCT}
     waiting = queue_depths(connection)
     return [
-        _status(model, [row for row in workers if row["model"] == name], waiting.get(name, 0))
+        _status(
+            model,
+            [row for row in workers if row["model"] == name],
+            "defunct" if name in defunct else "offline",
+            waiting.get(name, 0),
+        )
         for name, model in sorted(fleet.models.items())
     ]
 
@@ -55,7 +63,7 @@ def queue_depths(connection: Connection) -> dict[str, int]:
     return {row.model: int(row.items) for row in connection.execute(WAITING)}
 
 
-def _status(model: FleetModel, workers: list[RowMapping], waiting: int) -> ModelStatus:
+def _status(model: FleetModel, workers: list[RowMapping], without: Health, waiting: int) -> ModelStatus:
     states = {row["state"] for row in workers}
     return ModelStatus(
         name=model.name,
@@ -65,7 +73,7 @@ def _status(model: FleetModel, workers: list[RowMapping], waiting: int) -> Model
         context_length=model.context_length,
         task=(task := task_of(model)),
         mode=default_mode(model) if task is Task.JUDGE else None,
-        health=next((health for state, health in BEST_FIRST if state in states), "offline"),
+        health=next((health for state, health in BEST_FIRST if state in states), without),
         workers=len(workers),
         running_calls=sum(row["running_calls"] for row in workers),
         tokens_per_second=sum(row["tokens_per_second"] for row in workers),

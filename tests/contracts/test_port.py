@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -60,6 +61,21 @@ def test_it_tells_how_busy_the_server_is(server: Server) -> None:
         loads = spoken(server, lambda runtime: runtime.loads())
     assert (loads.running, loads.waiting) == (SLOTS, 1)
     assert 0 <= loads.token_usage <= 1
+
+
+def test_its_tokens_advance_while_a_call_runs_and_stand_still_when_none_does(server: Server) -> None:
+    def tokens() -> float:
+        return float(spoken(server, lambda runtime: runtime.tokens()))
+
+    idle = tokens()
+    assert tokens() == idle
+    with server.telling_stories("long"):
+        running = tokens()
+        deadline = time.monotonic() + PATIENCE_S
+        while tokens() <= running:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    assert running >= idle
 
 
 def test_a_call_comes_back_as_a_completion(server: Server) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+import structlog
 
 from services.judging.runtime import (
     Call,
@@ -26,9 +27,14 @@ from services.judging.runtime import (
 )
 from services.vocabulary import FinishReason
 
+log = structlog.get_logger(__name__)
+
 IDLE_S = 3.0  # SGLang closes a connection that was idle for 5 s: a call must not be sent on one that is closing
 NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)  # the deadline is ours
 LOOK_S = 5.0
+VERIFY_S = (1.0, 2.0, 4.0, 8.0)  # between looks whether aborted calls are gone; SGLang takes up to 3 s
+# What a server counts of its work: the first at each batch, the others when a call has ended.
+TOKEN_COUNTERS = re.compile(r"^sglang:(?:realtime|prompt|generation)_tokens_total(?:{.*})? (\S+)$", re.MULTILINE)
 JSON = {"Content-Type": "application/json"}
 LABEL_BIAS = 100.0  # added to the labels' logits: e**100 to one against every other token
 SECRET = re.compile(r"(^|_)key(_|$)|password|secret", re.IGNORECASE)
@@ -70,6 +76,7 @@ def open_session() -> aiohttp.ClientSession:
 class SGLangRuntime:
     """One SGLang server. `aclose` before closing the session, so that the last aborts go out.
 
+    `url` may be changed when the server is started anew elsewhere: calls under way end at the old one.
     `deadline_s` bounds one call, waiting in the server's queue included. While the server's queue is full a call is
     tried again, at random intervals that grow to `longest_pause_s`: a full queue is no fault.
     """
@@ -83,14 +90,18 @@ class SGLangRuntime:
         longest_pause_s: float = 2.0,
     ) -> None:
         self._session = session
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._deadline_s = deadline_s
         self._longest_pause_s = longest_pause_s
+        self._inside = 0  # calls that the server may have
         self._aborts: set[asyncio.Task[None]] = set()
+        self._abandoned: set[str] = set()  # rids of aborted calls that may still run
+        self._verifier: asyncio.Task[None] | None = None
 
     async def complete(self, call: Call) -> Completion:
         """See the port."""
         path, body = "/classify" if call.classifies else "/generate", request_body(call)
+        self._inside += 1
         try:
             async with asyncio.timeout(self._deadline_s):
                 answer = await self._post_patiently(path, body)
@@ -101,6 +112,8 @@ class SGLangRuntime:
         except asyncio.CancelledError:
             self._abort_behind(call.rid)
             raise
+        finally:
+            self._inside -= 1
         return read_numbers(answer) if call.classifies else read_completion(answer, call.labels)
 
     async def abort(self, rid: str) -> None:
@@ -126,8 +139,24 @@ class SGLangRuntime:
         except (KeyError, TypeError, ValueError) as error:
             raise RuntimeUnavailable(RuntimeFault.GARBLED, f"/v1/loads: {error!r}") from error
 
+    async def tokens(self) -> float:
+        """All tokens that the server has counted since its start: more than before is progress.
+
+        Raises RuntimeUnavailable, also when it keeps no metrics (`--enable-metrics`).
+        """
+        text = (await self._look("/metrics")).decode("utf-8", "replace")
+        counted = TOKEN_COUNTERS.findall(text)
+        if not counted:
+            raise RuntimeUnavailable(RuntimeFault.FAILED, "/metrics counts no tokens")
+        try:
+            return math.fsum(map(float, counted))
+        except ValueError as error:
+            raise RuntimeUnavailable(RuntimeFault.GARBLED, f"/metrics: {error}") from error
+
     async def aclose(self) -> None:
         """Wait until the aborts under way have gone out."""
+        if self._verifier is not None:
+            self._verifier.cancel()
         await asyncio.gather(*self._aborts)
 
     async def _post_patiently(self, path: str, body: bytes) -> dict[str, Any]:
@@ -152,7 +181,7 @@ class SGLangRuntime:
     async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:
             async with self._session.request(
-                method, self._url + path, data=body, headers=JSON, timeout=NO_LIMIT, allow_redirects=False
+                method, self.url + path, data=body, headers=JSON, timeout=NO_LIMIT, allow_redirects=False
             ) as response:
                 raw = await response.read()
                 status, event_stream = response.status, response.content_type == "text/event-stream"
@@ -168,6 +197,27 @@ class SGLangRuntime:
         task = asyncio.get_running_loop().create_task(self._abort_quietly(rid))
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)
+        self._abandoned.add(rid)
+        if self._verifier is None or self._verifier.done():
+            self._verifier = asyncio.get_running_loop().create_task(self._verify_aborts())
+
+    async def _verify_aborts(self) -> None:
+        """See the server's calls fall to those that are wanted, and abort the others again until they do.
+
+        Of a server that others use too no more can be told than that it has more calls than ours.
+        """
+        for pause in VERIFY_S:
+            await asyncio.sleep(pause)
+            try:
+                loads = await self.loads()
+            except (RuntimeUnavailable, CallRefused):
+                break  # as for the aborts themselves
+            if loads.running + loads.waiting <= self._inside:
+                break
+            await asyncio.gather(*(self._abort_quietly(rid) for rid in self._abandoned))
+        else:
+            log.warning("aborted_calls_run_on", server_has=loads.running + loads.waiting, wanted=self._inside)
+        self._abandoned.clear()
 
     async def _abort_quietly(self, rid: str) -> None:
         try:

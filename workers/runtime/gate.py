@@ -28,6 +28,11 @@ class Gate:
         """Calls before the gate."""
         return sum(len(line) for turns in self._turns.values() for line in turns.values())
 
+    def resize(self, places: int) -> None:
+        """Let so many be inside from now on. Of those that are inside already none is put out."""
+        self.places = places
+        self._admit()
+
     @asynccontextmanager
     async def passing(self, party: Hashable, priority: int) -> AsyncIterator[None]:
         """Wait for a place, hold it inside the block, give it back."""
@@ -53,7 +58,11 @@ class Gate:
             raise
 
     def _leave(self) -> None:
-        while self._turns:
+        self.inside -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._turns and self.inside < self.places:
             priority = min(self._turns)
             turns = self._turns[priority]
             party, line = turns.popitem(last=False)
@@ -63,9 +72,8 @@ class Gate:
             elif not turns:
                 del self._turns[priority]
             if not place.done():
-                place.set_result(None)  # handed over: as many are inside as before
-                return
-        self.inside -= 1
+                place.set_result(None)
+                self.inside += 1
 
     def _forget(self, place: asyncio.Future[None], party: Hashable, priority: int) -> None:
         turns = self._turns.get(priority)

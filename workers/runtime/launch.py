@@ -1,8 +1,8 @@
 """Start an SGLang server for one model and stop it again.
 
-Guarantee: a launched server never outlives the process that launched it, not even one killed with -9; one that dies
-while starting is reported with the end of its log, never waited for. It sees none of our settings and none of our
-modules.
+Guarantee: a launched server never outlives the thread that launched it, nor its process, not even one killed with -9;
+one that dies while starting is reported with the end of its log, never waited for. It sees none of our settings and
+none of our modules.
 """
 
 import http.client
@@ -14,13 +14,15 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.foundation.fleet import FleetModel
 from services.foundation.settings import PREFIX
+from workers.runtime.logfile import keep_log
 
 POLL_S = 0.2
+LOG_S = 2.0  # how long to wait for the last of what an ended server printed
 TAIL_BYTES = 4000
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - the kernel's name for it, nothing is created there
 
@@ -63,14 +65,36 @@ class LaunchedRuntime:
     command: tuple[str, ...]
     log: Path
     process: subprocess.Popen[bytes]
+    writer: threading.Thread
+    shared: set[Path] = field(default_factory=set)
 
     @property
     def alive(self) -> bool:
         """Whether its main process runs. One that serves no more may still run for some seconds."""
-        return self.process.poll() is None
+        return self.status() is None
+
+    def status(self) -> int | None:
+        """The exit status of its main process as `subprocess` has it, None while it runs.
+
+        It is not reaped: until `stop` has ended all of its session the number of that cannot be another's.
+        """
+        if self.process.returncode is not None:
+            return self.process.returncode
+        ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def note_shared_memory(self) -> None:
+        """Remember what its processes have in shared memory now: of one that was killed it cannot be told any more."""
+        self.shared.update(file for pid in _session(self.process.pid) for file in _shared_memory(pid))
 
     def log_tail(self) -> str:
         """The end of what it wrote."""
+        if not self.alive:
+            self.writer.join(LOG_S)
+        if not self.log.exists():
+            return ""
         with self.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             return file.read().decode("utf-8", "replace")
@@ -81,17 +105,18 @@ class LaunchedRuntime:
         What its processes had in shared memory and leave behind is removed: SGLang does not do it.
         """
         if self.process.returncode is None:
-            shared = [file for pid in _session(self.process.pid) for file in _shared_memory(pid)]
-            self.process.send_signal(signal.SIGINT)
+            self.note_shared_memory()
+            os.kill(self.process.pid, signal.SIGINT)
             deadline = time.monotonic() + grace_s
             # the last to go, after its main process, is the tracker that removes semaphores
             while _session(self.process.pid) and time.monotonic() < deadline:
                 time.sleep(POLL_S / 4)
             # before it is reaped: until then its number cannot be another's
             os.killpg(self.process.pid, signal.SIGKILL)
-            for file in shared:
+            for file in self.shared:
                 file.unlink(missing_ok=True)
         self.process.wait()
+        self.writer.join(LOG_S)
 
 
 def launch(
@@ -102,34 +127,34 @@ def launch(
     classifies: bool = False,
     start_s: float = 1800.0,
     environment: Mapping[str, str] | None = None,
+    cancelled: threading.Event | None = None,
 ) -> LaunchedRuntime:
     """Start a server for `model` on 127.0.0.1 and wait until it is ready, at most `start_s` seconds.
 
     `classifies`: it answers with a classifier's numbers instead of texts.
-    Its output is appended to `log`. Call it from the main thread: the server ends with the thread that launched it.
-    Raises LaunchFailed.
+    Its output is appended to `log`. The server ends with the thread that calls this.
+    Raises LaunchFailed, also when it is `cancelled` meanwhile.
     """
-    if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("a runtime is launched from the main thread: it ends with the thread that launched it")
     if _listening(port):
         raise LaunchFailed(f"port {port} is taken", "")
     python = model.python or sys.executable
     command = (python, "-P", "-m", "sglang.launch_server", *flags(model, port, classifies=classifies))
     leash = (sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *command)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            leash,
-            cwd=log.parent,
-            env=_environment(os.environ if environment is None else environment),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    runtime = LaunchedRuntime(f"http://127.0.0.1:{port}", command, log, process)
+    process = subprocess.Popen(
+        leash,
+        cwd=log.parent,
+        env=_environment(os.environ if environment is None else environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    writer = keep_log(process.stdout, log)
+    runtime = LaunchedRuntime(f"http://127.0.0.1:{port}", command, log, process, writer)
     try:
-        _wait_until_ready(runtime, port, start_s)
+        _wait_until_ready(runtime, port, start_s, cancelled or threading.Event())
     except BaseException:  # a signal too: what was started is stopped
         runtime.stop(grace_s=0.0)
         raise
@@ -157,20 +182,20 @@ def _environment(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if name not in dropped and not name.startswith(PREFIX)}
 
 
-def _wait_until_ready(runtime: LaunchedRuntime, port: int, start_s: float) -> None:
+def _wait_until_ready(runtime: LaunchedRuntime, port: int, start_s: float, cancelled: threading.Event) -> None:
     deadline = time.monotonic() + start_s
     while time.monotonic() < deadline:
-        if not runtime.alive:
-            message = f"the runtime ended with status {runtime.process.returncode} while it started"
-            raise LaunchFailed(message, runtime.log_tail())
+        if (status := runtime.status()) is not None:
+            raise LaunchFailed(f"the runtime ended with status {status} while it started", runtime.log_tail())
         if _ready(port):
             return
-        time.sleep(POLL_S)
+        if cancelled.wait(POLL_S):
+            raise LaunchFailed("the start of the runtime was cancelled", "")
     raise LaunchFailed(f"the runtime was not ready after {start_s:g} s", runtime.log_tail())
 
 
 def _ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
     try:
         connection.request("GET", "/ready")
         return connection.getresponse().status == http.client.OK

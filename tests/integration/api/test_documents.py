@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from flask import Flask
 from jsonschema import Draft202012Validator
 from sqlalchemy import Engine, text
@@ -12,6 +13,8 @@ from services.foundation.database import transaction
 from services.foundation.identifiers import new_id
 from services.foundation.settings import Settings
 from services.jobs.claim import claim
+from services.jobs.lease import enrol, renew, retire
+from services.vocabulary import WorkerState
 from tests.factories import MODEL, comparisons
 from tests.integration.api.conftest import JOB, REASONING, Caller, check_problem, started
 
@@ -129,6 +132,31 @@ def test_the_fleet_and_who_serves_it(caller: Caller, engine: Engine) -> None:
     assert (models[REASONING]["health"], models[REASONING]["queue_depth"]) == ("unhealthy", 0)
 
 
+@pytest.mark.parametrize(
+    ("states", "health"),
+    [
+        (["defunct"], "defunct"),
+        (["stopped", "defunct"], "defunct"),
+        (["defunct", "stopped"], "offline"),
+        (["defunct", "starting"], "starting"),
+        (["restarting", "defunct"], "restarting"),
+    ],
+)
+def test_a_model_whose_last_worker_gave_up_is_defunct(
+    caller: Caller, engine: Engine, states: list[str], health: str
+) -> None:
+    for at, state in enumerate(states):
+        worker_id = new_id()
+        enrol(engine, worker_id, MODEL, "h", 1, 4, 60)
+        if state in ("stopped", "defunct"):
+            retire(engine, worker_id, defunct=state == "defunct")
+        else:
+            renew(engine, worker_id, 60 + at, WorkerState(state), 0, 0.0)
+    listed = caller.get("/v1/models").json
+    assert listed is not None
+    assert {model["name"]: model["health"] for model in listed["data"]}[MODEL] == health
+
+
 def test_a_model_that_nobody_serves_is_offline_and_takes_jobs(caller: Caller) -> None:
     listed = caller.get("/v1/models").json
     assert listed is not None
@@ -142,8 +170,8 @@ def test_metrics(app: Flask, caller: Caller) -> None:
     caller.get("/private-path")
     page = app.test_client().get("/metrics").text
     assert f'assizes_jobs_submitted_total{{model="{MODEL}"}} 1.0' in page
-    assert f'assizes_queued_items{{model="{MODEL}"}} 5.0' in page
-    assert f'assizes_queued_items{{model="{REASONING}"}} 0.0' in page
+    assert f'assizes_queued_chunks{{model="{MODEL}"}} 1.0' in page
+    assert f'assizes_queued_chunks{{model="{REASONING}"}} 0.0' in page
     assert 'assizes_http_requests_total{method="POST",route="/v1/jobs",status="202"} 1.0' in page
     assert 'route="/v1/jobs/<job_id>/results",status="404"' in page
     assert 'route="none",status="404"' in page

@@ -132,3 +132,27 @@ def test_no_place_is_lost_whatever_is_cancelled(steps: list[tuple[str, int, int]
         assert visitors.gate._turns == {}
 
     asyncio.run(scene())
+
+
+def test_a_gate_that_grows_lets_in_those_who_wait_and_one_that_shrinks_puts_nobody_out() -> None:
+    async def scene() -> None:
+        visitors = Visitors(Gate(1))
+        for name in "abcd":
+            visitors.come(name, "chunk")
+        await settle()
+        visitors.gate.resize(3)
+        await settle()
+        assert visitors.entered == ["a", "b", "c"]
+        visitors.gate.resize(1)
+        assert visitors.gate.inside == 3
+        for name in "ab":
+            visitors.leave(name)
+        await settle()
+        assert visitors.entered == ["a", "b", "c"]
+        visitors.leave("c")
+        await settle()
+        assert visitors.entered == ["a", "b", "c", "d"]
+        await visitors.end()
+        assert visitors.gate.inside == 0
+
+    asyncio.run(scene())

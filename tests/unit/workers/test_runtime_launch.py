@@ -1,15 +1,13 @@
 """Launching a runtime: ready or reported, alone in its environment, and gone with whoever launched it.
 
-The interpreter that "has SGLang" is here a script that starts the scripted runtime instead.
+What is launched here is the scripted runtime.
 """
 
 import itertools
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,22 +17,9 @@ from embedded import models
 from embedded.places import CHECKOUT
 from services.foundation.fleet import FleetModel
 from tests.contracts.server import Server
+from tests.fakes.launchable import interpreter, starts
+from tests.processes import PATIENCE_S, alive, running, wait_until_gone
 from workers.runtime.launch import LaunchedRuntime, LaunchFailed, flags, launch
-
-PATIENCE_S = 60.0
-STAND_IN = """#!{python}
-import json, os, sys
-arguments = sys.argv[1:]
-assert arguments[:3] == ["-P", "-m", "sglang.launch_server"], arguments
-with open("seen.json", "w") as file:
-    seen = {{"cwd": os.getcwd(), "environment": dict(os.environ), "session": os.getsid(0), "pid": os.getpid()}}
-    json.dump(seen, file)
-{before}
-port = arguments[arguments.index("--port") + 1]
-scripted = ["-m", "embedded", "scripted", "--port", port, "--tokenizer", {tokenizer!r}, "--model", "judge"]
-os.chdir({checkout!r})
-os.execv({python!r}, [{python!r}, *scripted])
-"""
 
 
 @pytest.fixture
@@ -42,13 +27,8 @@ def model(tmp_path: Path) -> Callable[..., FleetModel]:
     """A function that makes a fleet entry whose interpreter runs `before` and then the scripted runtime."""
 
     def make(before: str = "") -> FleetModel:
-        script = tmp_path / "python"
-        tokenizer = str(models.make("scripted"))
-        script.write_text(
-            STAND_IN.format(python=sys.executable, before=before, tokenizer=tokenizer, checkout=str(CHECKOUT))
-        )
-        script.chmod(0o755)
-        return FleetModel(name="judge", protocol="sdrm", weights=tokenizer, python=str(script))
+        python = str(interpreter(tmp_path, before=before))
+        return FleetModel(name="judge", protocol="sdrm", weights=str(models.make("scripted")), python=python)
 
     return make
 
@@ -57,35 +37,6 @@ def model(tmp_path: Path) -> Callable[..., FleetModel]:
 def port(free_port: Callable[[], int]) -> int:
     """A free port."""
     return free_port()
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs. A zombie does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def running(program: str) -> list[int]:
-    """The processes that were started with `program`."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if program.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-        except OSError:  # it ended meanwhile
-            continue
-    return found
-
-
-def wait_until_gone(pid: int) -> None:
-    """Wait for the end of a process that is not our child."""
-    deadline = time.monotonic() + PATIENCE_S
-    while alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} outlives its launcher"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -147,7 +98,7 @@ def test_a_launched_runtime_is_ready_and_stops_when_told(launched: LaunchedRunti
 def test_it_runs_elsewhere_in_a_session_of_its_own_without_our_settings(
     launched: LaunchedRuntime, tmp_path: Path
 ) -> None:
-    seen = json.loads((tmp_path / "logs" / "seen.json").read_text())
+    (seen,) = starts(tmp_path / "logs")
     assert seen["cwd"] == str(tmp_path / "logs")
     assert seen["session"] == seen["pid"] == launched.process.pid
     environment = seen["environment"]
