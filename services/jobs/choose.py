@@ -56,6 +56,6 @@ def _not_accepted(written: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     told = ", ".join(f"{count} {outcome}" for outcome, count in counted.items())
     code = next((error for error, causes in PRECEDENCE if causes & counted.keys()), ItemError.GATED)
     gated = counted.keys() & {Outcome.EMPTY, Outcome.TOO_LONG}
-    if gated and code not in (ItemError.RUNTIME_ERROR, ItemError.CONTEXT_OVERFLOW):
+    if gated and code in (ItemError.TRUNCATED, ItemError.UNPARSEABLE):
         code = ItemError.GATED
     return failure(code, f"no text was accepted: {told}")

@@ -2,7 +2,8 @@
 
 Guarantee: a chunk is held by one worker at a time; each claim raises its fence. Only chunks of the worker's own model
 are seen. The best chunk is the first one of the job whose turn it is: `services/jobs/turns.py`. It is charged in the
-claim's own transaction, so what is under way counts.
+claim's own transaction, so what is under way counts. What must run alone comes first, out of turn, and is taken only by
+a worker that hears nothing else; until then that worker takes nothing.
 """
 
 from dataclasses import dataclass
@@ -10,30 +11,34 @@ from datetime import date
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, RowMapping, text
 
 from services.foundation.database import transaction
 from services.jobs.turns import CLAIMABLE, charge, next_in_line
 from services.vocabulary import Priority, Stage
 
-TAKE = text(
-    f"""
+_TAKE = """
     WITH first AS MATERIALIZED (
         SELECT job_id, stage, ordinal, part, model FROM chunk
-        WHERE {CLAIMABLE.format(job_id=":job_id", priority=":priority")}
-        ORDER BY ordinal, part LIMIT 1 FOR UPDATE SKIP LOCKED
+        WHERE {which}
+        ORDER BY {order} LIMIT 1 FOR UPDATE SKIP LOCKED
     )
     UPDATE chunk SET state = 'running', claimed_by = :worker, claimed_at = now(), fence = chunk.fence + 1
     FROM first
     WHERE chunk.job_id = first.job_id AND chunk.stage = first.stage AND chunk.ordinal = first.ordinal
       AND chunk.part = first.part AND chunk.model = first.model
     RETURNING chunk.job_id, chunk.stage, chunk.ordinal, chunk.part, chunk.model, chunk.first_seq, chunk.end_seq,
-              chunk.fence, chunk.flushes, chunk.priority, chunk.step, chunk.settles,
+              chunk.fence, chunk.flushes, chunk.priority, chunk.step, chunk.settles, chunk.alone, chunk.deaths,
               (chunk.end_seq - chunk.first_seq) * chunk.calls_per_item AS cost,
               (SELECT day FROM job WHERE id = chunk.job_id) AS day,
               (SELECT settings FROM job WHERE id = chunk.job_id) AS settings
-    """
-)
+"""
+IN_TURN = CLAIMABLE.format(job_id=":job_id", priority=":priority")
+TAKE = text(_TAKE.format(which=IN_TURN, order="ordinal, part"))
+
+SUSPECT = "chunk.model = :model AND chunk.state = 'queued' AND chunk.alone"
+TAKE_SUSPECT = text(_TAKE.format(which=SUSPECT, order="priority, job_id, ordinal, part"))
+ANY_SUSPECT = text(f"SELECT EXISTS (SELECT 1 FROM chunk WHERE {SUSPECT})")
 
 START = text(
     """
@@ -73,6 +78,8 @@ class Claim:
     settings: str
     step: int
     settles: bool
+    alone: bool
+    deaths: int
 
     @property
     def claim_id(self) -> str:
@@ -98,18 +105,36 @@ class Claim:
 
 
 def claim(
-    engine: Engine, worker_id: UUID, model: str, least: Priority = Priority.BULK, *, oldest: bool = False
+    engine: Engine,
+    worker_id: UUID,
+    model: str,
+    least: Priority = Priority.BULK,
+    *,
+    oldest: bool = False,
+    beside: bool = False,
 ) -> Claim | None:
     """Take the best queued chunk of `model` with at least the urgency `least`, or None when there is none.
 
-    With `oldest` it is one of the oldest job, out of turn: whoever asks so now and then lets nothing starve.
+    With `oldest` it is one of the oldest job, out of turn: whoever asks so now and then lets nothing starve. `beside`
+    says that the worker hears something else already: then it gets nothing while a chunk waits that must run alone.
     """
     with transaction(engine) as connection:
-        held = _take(connection, worker_id, model, least, oldest)
+        if beside:
+            if connection.scalar(ANY_SUSPECT, {"model": model}):
+                return None
+            held = None
+        else:
+            held = _take_suspect(connection, worker_id, model)
+        held = held or _take(connection, worker_id, model, least, oldest)
     if held is not None:
         with transaction(engine) as connection:
             connection.execute(START, {"job_id": held.job_id})
     return held
+
+
+def _take_suspect(connection: Connection, worker_id: UUID, model: str) -> Claim | None:
+    row = connection.execute(TAKE_SUSPECT, {"worker": worker_id, "model": model}).mappings().first()
+    return None if row is None else _claimed(worker_id, row)
 
 
 def _take(connection: Connection, worker_id: UUID, model: str, least: Priority, oldest: bool) -> Claim | None:
@@ -117,8 +142,12 @@ def _take(connection: Connection, worker_id: UUID, model: str, least: Priority, 
     while place := next_in_line(connection, model, least, passed_over, oldest=oldest):
         key = {"worker": worker_id, "model": model, "job_id": place.job_id, "priority": int(place.priority)}
         if row := connection.execute(TAKE, key).mappings().first():
-            taken = {**row, "stage": Stage(row["stage"]), "priority": place.priority}
-            charge(connection, model, place, taken.pop("cost"), in_turn=not oldest)
-            return Claim(worker_id=worker_id, **taken)
+            charge(connection, model, place, row["cost"], in_turn=not oldest)
+            return _claimed(worker_id, row)
         passed_over.append(place.job_id)  # others are at all that it has just now
     return None
+
+
+def _claimed(worker_id: UUID, row: RowMapping) -> Claim:
+    taken = {name: value for name, value in row.items() if name != "cost"}
+    return Claim(worker_id=worker_id, **{**taken, "stage": Stage(row["stage"]), "priority": Priority(row["priority"])})

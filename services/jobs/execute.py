@@ -15,6 +15,7 @@ from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from services.foundation.database import PASSING, transaction
 from services.foundation.errors import Fenced
@@ -22,14 +23,17 @@ from services.jobs.answer import Answer, Carrier
 from services.jobs.asking import Asked, Asking, Line
 from services.jobs.briefs import BRIEFS
 from services.jobs.claim import Claim
+from services.jobs.deaths import condemned, evidence
 from services.jobs.docket import Case
 from services.jobs.measure import Anchors
+from services.jobs.meter import Ending, Meter
 from services.jobs.record import Batch, Recorder
 from services.jobs.rows import trace_row
-from services.judging.heard import Heard
-from services.judging.judge import Judge
+from services.judging.heard import Heard, unanswered
+from services.judging.judge import Judge, Question
+from services.judging.prompt import Prompt
 from services.judging.runtime import RuntimeUnavailable
-from services.vocabulary import Stage
+from services.vocabulary import Outcome, Stage
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +58,7 @@ class Session:
     interrupted: Callable[[], bool]
     public_url: str
     keep_prompts: bool
+    meter: Meter
 
 
 def hear_chunk(session: Session) -> RuntimeUnavailable | None:
@@ -83,27 +88,52 @@ class _Chunk:
 
     def hear(self) -> RuntimeUnavailable | None:
         """See hear_chunk."""
-        cases: list[Case[Any]] | None = None
+        away: RuntimeUnavailable | None = None
         try:
             cases = self._open()
-            away = self._measure(cases)
-            if away is None and not self._session.interrupted():
-                self._asking.work_off(cases)
-                away = self._asking.away
+            if condemned(self._held):
+                self._condemn(cases)
+            else:
+                away = self._work_off(cases)
+            self._asking.hang_up()
+            if all(case.closed for case in cases):
+                self._conclude(self._recorder.end, Ending.FINISHED)
+            else:
+                self._conclude(self._recorder.release, Ending.RELEASED)
         except Fenced:
             raise
         except PASSING:
-            self._conclude(self._recorder.release)
+            self._conclude(self._recorder.release, Ending.RELEASED)
             raise
         except Exception:
             self._asking.hang_up()
-            self._conclude(partial(self._recorder.release, died=True))
+            # what was not written may be what cannot be, and is heard again: at last item by item, each alone
+            self._writing, self._batch = None, Batch()
+            self._conclude(partial(self._recorder.release, died=True), Ending.DIED)
             raise
         finally:
             self._asking.hang_up()
-        done = cases is not None and all(case.closed for case in cases)
-        self._conclude(self._recorder.end if done else self._recorder.release)
         return away
+
+    def _work_off(self, cases: Sequence[Case[Any]]) -> RuntimeUnavailable | None:
+        away = self._measure(cases)
+        if away is None and not self._session.interrupted():
+            self._asking.work_off(cases)
+            away = self._asking.away
+        return away
+
+    def _condemn(self, cases: Sequence[Case[Any]]) -> None:
+        """Ask nothing more of an item at which workers or runtimes die: each of its open calls is poisoned."""
+        with transaction(self._session.engine) as connection:
+            told = evidence(connection, self._held.key)
+        log.error("item_condemned", seq=self._held.first_seq, evidence=told)
+        unasked = Question(Prompt([], "", refused=told), sampling=None)
+        for case in cases:
+            while due := case.proceeding.open_calls():
+                for key in due:
+                    heard = unanswered(Outcome.POISONED, sent=False)
+                    case.proceeding.record(key, heard)
+                    self._take_down(Asked(case, key, unasked), heard, None)
 
     def _measure(self, cases: Sequence[Case[Any]]) -> RuntimeUnavailable | None:
         """Before a committee's scores come its anchors', if there is anything to score."""
@@ -138,6 +168,7 @@ class _Chunk:
         )
         batch = case.held_back if self._brief.whole else self._batch
         batch.add_trace(row, heard, sent=answer is not None)
+        self._session.meter.heard(heard)
         self._close_if_ended(case)
 
     def _close_if_ended(self, case: Case[Any]) -> None:
@@ -154,25 +185,38 @@ class _Chunk:
         try:
             self._flush()
         except PASSING as error:
-            log.warning("flush_postponed", error=type(error.orig).__name__)
+            self._put_off("flush_postponed", error)
         self._flushed_at = time.monotonic()
 
     def _flush(self) -> None:
         """Write what is there. After a database error the same batch is written first the next time, unchanged."""
         if self._writing is None:
             self._writing, self._batch = self._batch, Batch()
-        self._recorder.flush(self._writing)
+        self._write(self._recorder.flush, self._writing)
         self._writing = None
 
-    def _conclude(self, write: Callable[[Batch], object]) -> None:
+    def _write(self, write: Callable[[Batch], object], batch: Batch) -> None:
+        began = time.monotonic()
+        write(batch)
+        if batch:
+            self._session.meter.written(batch.rows, time.monotonic() - began)
+
+    def _put_off(self, event: str, error: DBAPIError) -> None:
+        name = type(error.orig).__name__
+        log.warning(event, error=name)
+        self._session.meter.not_written(name)
+
+    def _conclude(self, write: Callable[[Batch], object], ending: Ending) -> None:
         """Write the rest and give the chunk up, however long the database takes: until then nobody else has it."""
         while True:
             try:
                 if self._writing is not None:
                     self._flush()
-                write(self._batch)
+                self._write(write, self._batch)
             except PASSING as error:
-                log.warning("conclusion_postponed", error=type(error.orig).__name__)
+                self._put_off("conclusion_postponed", error)
                 time.sleep(DATABASE_PAUSE)
             else:
+                log.info("chunk_let_go", ending=ending)
+                self._session.meter.let_go(ending)
                 return

@@ -14,9 +14,10 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 from services.foundation.database import copy_rows, transaction
 from services.foundation.errors import Fenced
 from services.jobs.claim import Claim
+from services.jobs.deaths import part_if_suspect, tell_of_deaths
 from services.jobs.end import end_chunk, expire_job, lock_job
 from services.judging.heard import Heard
-from services.vocabulary import ChunkState, ItemStatus, JobStatus
+from services.vocabulary import ChunkState, DeathCause, ItemStatus, JobStatus
 
 TRACE_COLUMNS = (
     "day",
@@ -87,9 +88,10 @@ MOVE_CHUNK = text(
 
 RELEASE = text(
     """
-    UPDATE chunk SET state = 'queued', deaths = deaths + :deaths
+    UPDATE chunk SET state = 'queued'
     WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model
       AND state = 'running' AND fence = :fence
+    RETURNING deaths, alone
     """
 )
 
@@ -110,7 +112,12 @@ class Batch:
     completion_tokens: int = 0
 
     def __bool__(self) -> bool:
-        return any(rows for _, _, rows in self.tables())
+        return self.rows > 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, in all tables."""
+        return sum(len(rows) for _, _, rows in self.tables())
 
     def tables(self) -> Iterator[tuple[str, tuple[str, ...], list[tuple[Any, ...]]]]:
         """The rows of each table, and their columns."""
@@ -189,7 +196,7 @@ class Recorder:
     def release(self, batch: Batch, *, died: bool = False) -> None:
         """Write what was heard and give the chunk up: to the next claim, or, as the job stands, to its end.
 
-        Handed back it is unharmed, unless it `died` here. Raises Fenced as `flush` does.
+        Handed back it is unharmed, unless the work at it `died`. Raises Fenced as `flush` does.
         """
         with transaction(self._engine) as connection:
             job = self._lock_job(connection)
@@ -201,7 +208,10 @@ class Recorder:
             elif job["overdue"]:
                 expire_job(connection, job, self._public_url)
             else:
-                connection.execute(RELEASE, {**self._held.key, "fence": self._held.fence, "deaths": int(died)})
+                released = connection.execute(RELEASE, self._held.claim_key._asdict()).one()
+                part_if_suspect(connection, self._held.key, released.deaths, alone=released.alone)
+                if died:
+                    tell_of_deaths(connection, [self._held.claim_key], DeathCause.ERROR, self._held.worker_id, None)
 
     def _lock_job(self, connection: Connection) -> RowMapping:
         job = lock_job(connection, self._held.job_id)

@@ -14,9 +14,11 @@ from sqlalchemy import Connection, Engine, text
 
 from services.foundation.database import PASSING, transaction, worker_sessions
 from services.foundation.identifiers import shown
+from services.jobs.claim import ClaimKey
+from services.jobs.deaths import tell_of_deaths
 from services.jobs.end import STORED, end_job_if_done, end_queued_chunks, expire_job, lock_job
 from services.jobs.states import ENDED
-from services.vocabulary import ChunkState, JobStatus
+from services.vocabulary import ChunkState, DeathCause, JobStatus
 
 log = structlog.get_logger(__name__)
 
@@ -38,12 +40,14 @@ END_SESSIONS = text(
     """
 )
 
+# A claim that was disowned is nobody's, and died of nothing.
 REQUEUE = text(
     """
-    UPDATE chunk SET state = 'queued', deaths = deaths + 1
+    UPDATE chunk SET state = 'queued'
     WHERE job_id = :job_id AND state = 'running'
       AND NOT EXISTS (SELECT 1 FROM worker WHERE worker.id = chunk.claimed_by AND worker.lease_until > now())
-    RETURNING model
+    RETURNING job_id, stage, ordinal, part, model, fence, claimed_by,
+              (SELECT epoch_id FROM worker WHERE worker.id = chunk.claimed_by) AS epoch_id
     """
 )
 
@@ -82,11 +86,14 @@ def _rescue_job(connection: Connection, job_id: UUID, public_url: str) -> list[s
     job = lock_job(connection, job_id)
     if job is None:
         return []
-    models: list[str] = list(connection.execute(REQUEUE, {"job_id": job_id}).scalars())
+    requeued = connection.execute(REQUEUE, {"job_id": job_id}).all()
     if job["status"] == JobStatus.CANCELLING:
         end_job_if_done(connection, end_queued_chunks(connection, job, ChunkState.CANCELLED), public_url)
         return []
-    return models
+    for row in requeued:
+        if row.claimed_by is not None:
+            tell_of_deaths(connection, [ClaimKey(*row[:6])], DeathCause.WORKER, row.claimed_by, row.epoch_id)
+    return [row.model for row in requeued]
 
 
 def expire_overdue(engine: Engine, public_url: str) -> int:

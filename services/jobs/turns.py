@@ -29,9 +29,10 @@ LINE_UP = text(
     """
 )
 
-# What of a job's chunks on a model may be taken.
+# What of a job's chunks on a model may be taken in turn.
 CLAIMABLE = (
     "chunk.job_id = {job_id} AND chunk.model = :model AND chunk.priority = {priority} AND chunk.state = 'queued'"
+    " AND NOT chunk.alone"
 )
 
 # A small number's parameter is a smallint, and so would be what is added up of them.

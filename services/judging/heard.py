@@ -16,7 +16,7 @@ from services.vocabulary import FinishReason, Flag, Outcome, Winner
 
 ReadingRule = Literal["strict", "seed"]
 
-NO_ANSWER = frozenset({Outcome.CONTEXT_OVERFLOW, Outcome.ABORTED, Outcome.FAILED})
+NO_ANSWER = frozenset({Outcome.CONTEXT_OVERFLOW, Outcome.ABORTED, Outcome.FAILED, Outcome.POISONED})
 
 
 @dataclass(frozen=True, slots=True)

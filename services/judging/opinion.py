@@ -25,6 +25,7 @@ CONFLICT = "orders_conflict"
 # may cure comes before what only another prompt, a longer answer or another judge would. A follow-up that did not
 # fit is not among them: the call that it followed did fit, and its own outcome says what was missing.
 PRECEDENCE = (
+    (ItemError.POISONED, {Outcome.POISONED}),
     (ItemError.RUNTIME_ERROR, {Outcome.FAILED, Outcome.ABORTED}),
     (ItemError.CONTEXT_OVERFLOW, {Outcome.CONTEXT_OVERFLOW}),
     (ItemError.TRUNCATED, {Outcome.TRUNCATED}),

@@ -19,6 +19,8 @@ class Chunk(SQLModel, table=True):
     `step` counts the stages of its job, from 0. A chunk `settles` when its end settles its items: they have a verdict
     then, or are cancelled or expired as it is. `succeeded` and `failed` count the verdicts written so far, so they are
     0 where it does not settle; each flush moves them, and ending the chunk adds them to the job.
+    An item is reckoned to take `calls_per_item` of the runtime, 0 where the chunk needs none.
+    `deaths` counts those at which it was in flight, since it runs `alone` if it does: with nothing beside it.
     `flushes` tells a writer whose commit went unanswered whether it went through.
     The indexes cover `state`, which changes twice in a chunk's life, and none of the columns that flushes move.
     """
@@ -42,8 +44,17 @@ class Chunk(SQLModel, table=True):
             "part",
             postgresql_where="model = 'cpu' AND state = 'queued'",
         ),
+        Index("chunk_suspect", "model", postgresql_where="alone AND state = 'queued'"),
         Index("chunk_running", "claimed_by", postgresql_where="state = 'running'"),
-        Index("chunk_open", "job_id", postgresql_where="state IN ('waiting', 'queued', 'running')"),
+        Index(
+            "chunk_open",
+            "job_id",
+            "model",
+            "state",
+            "ordinal",
+            "part",
+            postgresql_where="state IN ('waiting', 'queued', 'running')",
+        ),
         Index("chunk_results", "job_id", "finished_version", "first_seq", postgresql_where="settles"),
         {"postgresql_with": {"fillfactor": "80"}},
     )
@@ -58,11 +69,13 @@ class Chunk(SQLModel, table=True):
     end_seq: int
     priority: int = Field(sa_column=Column(SmallInteger, nullable=False))
     step: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    calls_per_item: int = Field(sa_column=Column(SmallInteger, nullable=False))
     state: str = Field(sa_column=text())
     settles: bool = Field(sa_column=Column(Boolean, nullable=False))
     fence: int = Field(default=0, sa_column=Column(BigInteger, nullable=False, server_default="0"))
     claimed_by: UUID | None = None
     claimed_at: datetime | None = Field(default=None, sa_column=instant(nullable=True))
+    alone: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default="false"))
     deaths: int = Field(default=0, sa_column=Column(SmallInteger, nullable=False, server_default="0"))
     flushes: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
 

@@ -1,79 +1,23 @@
 """A chunk's thread and its carrier: however answers arrive, every call is sent once and every answer counts once."""
 
-import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from datetime import UTC, datetime
-from queue import SimpleQueue
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import Engine, text
 
-from embedded import models
 from services.foundation.database import transaction
-from services.foundation.fleet import FleetModel
-from services.foundation.identifiers import new_id
-from services.jobs.answer import Answer
-from services.jobs.execute import Session, hear_chunk
-from services.jobs.measure import Anchors
+from services.jobs.execute import hear_chunk
 from services.judging.judge import Judge
-from services.judging.runtime import Call, CallRefused, Completion
-from services.vocabulary import FinishReason, Priority
-from tests.factories import MODEL, comparisons, make_tenant, queue_job
+from tests.carriers import Everything, session
+from tests.factories import comparisons, make_tenant, queue_job
 from tests.hearings import a_worker, taken
 from tests.invariants import check_ended_job
-from workers.runtime.tokenizer import load_tokenizer, vocabulary_size
-
-
-@pytest.fixture(scope="module")
-def judge() -> Judge:
-    """An sdrm judge."""
-    weights = str(models.make("scripted"))
-    tokenizer = load_tokenizer(weights)
-    model = FleetModel(name=MODEL, protocol="sdrm", weights=weights, context_length=8192)
-    return Judge.of(model, tokenizer, vocabulary_size(tokenizer, weights))
-
-
-class Everything:
-    """A carrier that holds all answers back until a chunk has sent what it can, then gives them at once."""
-
-    def __init__(self, *, refuse: bool = False) -> None:
-        self.sent: list[str] = []
-        self._refuse = refuse
-
-    def send(self, chunk: Hashable, priority: Priority, calls: Sequence[Call], answers: SimpleQueue[Answer]) -> None:
-        """Answer all calls of one send in one go."""
-        for call in calls:
-            self.sent.append(call.rid)
-            came: Completion | CallRefused = self._completion(call)
-            if self._refuse:
-                came = CallRefused("too long")
-            answers.put(Answer(call.rid, came, datetime.now(UTC), 0.1))
-
-    def _completion(self, call: Call) -> Completion:
-        if call.labels:
-            logprobs = tuple((label.name, math.log(0.5 + index / 10)) for index, label in enumerate(call.labels))
-            return Completion("", FinishReason.LENGTH, 10, 5, 1, logprobs)
-        return Completion("<verdict>A</verdict>", FinishReason.STOP, 10, 5, 7)
-
-    def hang_up(self, chunk: Hashable) -> None:
-        """Nothing is under way."""
 
 
 def hear(engine: Engine, judge: Judge, carrier: Everything, interrupted: Callable[[], bool] = lambda: False) -> None:
     held = taken(engine, a_worker(engine))
-    session = Session(
-        engine=engine,
-        held=held,
-        judge=judge,
-        epoch_id=(epoch_id := new_id()),
-        anchors=Anchors(engine, epoch_id),
-        carrier=carrier,
-        interrupted=interrupted,
-        public_url="http://assizes.test",
-        keep_prompts=True,
-    )
-    assert hear_chunk(session) is None
+    assert hear_chunk(session(engine, held, judge, carrier, interrupted)) is None
 
 
 @pytest.mark.parametrize(
