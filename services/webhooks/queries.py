@@ -57,7 +57,7 @@ CLAIM = text(
 ADD_ATTEMPT = text(
     """
     INSERT INTO delivery_attempt (delivery_id, number, started_at, latency_ms, status, error, body)
-    VALUES (:id, :number, :started_at, :latency_ms, :status, :error, :body)
+    SELECT id, :number, :started_at, :latency_ms, :status, :error, :body FROM delivery WHERE id = :id FOR KEY SHARE
     """
 )
 # A receiver's 2xx counts however late it comes; any other end of an attempt counts only while no later one has begun.
@@ -112,7 +112,7 @@ def claim(connection: Connection, limit: int, per_host: int, running: Mapping[st
 
 
 def record(connection: Connection, parcel: Parcel, attempt: Attempt, standing: Standing) -> None:
-    """Keep what came of an attempt, and where its delivery stands now."""
+    """Keep what came of an attempt, and where its delivery stands now; nothing, when its job was deleted meanwhile."""
     connection.execute(
         ADD_ATTEMPT,
         {

@@ -20,6 +20,8 @@ from workers.maintenance.chore import Chore, repeat
 from workers.maintenance.concluder import Concluder
 from workers.maintenance.courier import Courier
 from workers.maintenance.partitions import PartitionMaker
+from workers.maintenance.pruner import Pruner
+from workers.maintenance.remover import Remover
 from workers.maintenance.rescuer import Rescuer
 
 log = structlog.get_logger(__name__)
@@ -47,6 +49,8 @@ async def keep_house(settings: Settings) -> None:
                 Concluder(engine, fleet, settings.public_url),
                 BellRinger(engine, bell, list(fleet.models)),
                 courier,
+                Remover(engine),
+                Pruner(engine, settings.keep_jobs, settings.keep_traces),
             ]
             log.info("maintenance_started", chores=[type(chore).__name__ for chore in chores])
             await asyncio.gather(*(repeat(chore, stopping) for chore in chores))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -239,6 +240,29 @@ def test_a_stream_that_is_cut_off_does_not_seem_whole(engine: Engine, tenant: UU
     for stream in (results, traces):
         with pytest.raises(NotFound):
             list(stream)
+
+
+def test_a_report_under_way_is_whole_or_there_is_none(engine: Engine, tenant: UUID) -> None:
+    job_id = ended(engine, tenant, 300, chunks=3)
+    whole = report(engine, tenant, job_id)
+
+    def read_to_the_end() -> int:
+        reports = 0
+        while True:
+            try:
+                assert report(engine, tenant, job_id) == whole
+            except NotFound:
+                return reports
+            reports += 1
+            begun.set()
+
+    begun = Event()
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_to_the_end)
+        assert begun.wait(60)
+        deleted(engine, tenant, job_id)
+        removed(engine)
+        assert reading.result(timeout=60) >= 1
 
 
 def test_a_worker_that_was_fenced_writes_nothing_into_what_is_removed(engine: Engine, tenant: UUID) -> None:
