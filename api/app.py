@@ -7,6 +7,7 @@ import re
 import time
 from uuid import uuid4
 
+import structlog
 from flask import Flask, Response, g, request
 from flask_openapi.openapi import OpenAPI
 
@@ -16,12 +17,14 @@ from api.routes import health, jobs, models, parameters, reports, results
 from services.contract.problems import Problem
 from services.foundation.database import make_engine
 from services.foundation.fleet import load_fleet
+from services.foundation.identifiers import parsed
 from services.foundation.settings import Settings
 from services.foundation.version import VERSION
 from services.jobs.dispatch import Bell
 from services.jobs.request import check_fleet
 
 CONNECTIONS = 16
+PROBE_PATIENCE = 2  # seconds that a look after the database may take: whoever looks waits for a few
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -46,6 +49,7 @@ def create_app(settings: Settings) -> Flask:
             settings=settings,
             fleet=fleet,
             engine=make_engine(settings.database_url, "assizes-api", pool_size=CONNECTIONS),
+            probe=make_engine(settings.database_url, "assizes-probe", pool_size=None, patience=PROBE_PATIENCE),
             bell=Bell(settings.redis_url),
             metrics=Metrics(),
         ),
@@ -63,6 +67,11 @@ def _begin() -> None:
     given = request.headers.get("X-Request-Id", "")
     g.request_id = given if REQUEST_ID.fullmatch(given) else uuid4().hex
     g.began = time.monotonic()
+    structlog.contextvars.clear_contextvars()  # of the request that this thread answered before
+    structlog.contextvars.bind_contextvars(request_id=g.request_id)
+    job = (request.view_args or {}).get("job_id", "")
+    if parsed("job", job) is not None:
+        structlog.contextvars.bind_contextvars(job=job)
 
 
 def _end(response: Response) -> Response:

@@ -7,12 +7,24 @@ from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # gunicorn has no types
+from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 
 from api.app import create_app
 from services.foundation.settings import Settings
 
 LONGEST_REQUEST_LINE = 8190  # a custom_id of 512 characters, percent-encoded, fits
 GRACE = 30
+
+
+class JsonLogger(Logger):  # type: ignore[misc] # gunicorn has no types
+    """gunicorn's own lines, in the form of all others."""
+
+    def setup(self, cfg: Any) -> None:
+        """Leave the writing to this process's handler."""
+        super().setup(cfg)
+        for logger in (self.error_log, self.access_log):
+            logger.handlers.clear()
+            logger.propagate = True
 
 
 class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
@@ -45,6 +57,7 @@ def serve(settings: Settings, host: str, port: int, workers: int, threads: int) 
         "limit_request_line": LONGEST_REQUEST_LINE,
         "control_socket_disable": True,
         "proc_name": "assizes-api",
+        "logger_class": JsonLogger,
         "loglevel": settings.log_level,
     }
     Server(settings, options).run()

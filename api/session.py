@@ -23,11 +23,12 @@ EXTENSION = "assizes"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the composition root put together."""
+    """What the composition root put together. `probe` looks after the database: in time, and beside the requests."""
 
     settings: Settings
     fleet: Fleet
     engine: Engine
+    probe: Engine
     bell: Bell
     metrics: Metrics
 

@@ -7,9 +7,12 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.session import parts, session
+from api.metrics import Facts
+from api.session import parts
+from services.foundation.database import transaction
 from services.foundation.fleet import CPU
-from services.jobs.roster import queue_depths
+from services.jobs.census import MOST, take_census
+from services.webhooks.queries import backlog
 
 blueprint = APIBlueprint("health", __name__, abp_tags=[{"name": "health"}])
 
@@ -24,8 +27,8 @@ def alive() -> Response:
 
 @blueprint.get("/readyz", operation_id="ready", responses={**OK, "503": {"description": "PostgreSQL does not answer"}})
 def ready() -> Response:
-    """Say that PostgreSQL answers."""
-    with session() as connection:
+    """Say that PostgreSQL answers, within seconds."""
+    with transaction(parts().probe) as connection:
         connection.execute(text("SELECT 1"))
     return Response('{"status":"ready"}', mimetype="application/json")
 
@@ -33,9 +36,10 @@ def ready() -> Response:
 @blueprint.get("/metrics", operation_id="metrics", responses=OK)
 def metrics() -> Response:
     """Show what Prometheus collects; also while the database is down, which it then says."""
+    facts: Facts | None
     try:
-        with session() as connection:
-            waiting = {**dict.fromkeys((*parts().fleet.models, CPU), 0), **queue_depths(connection)}
+        with transaction(parts().probe) as connection:
+            facts = Facts(take_census(connection, [*parts().fleet.models, CPU]), backlog(connection, MOST))
     except SQLAlchemyError:
-        waiting = None
-    return Response(parts().metrics.page(waiting), content_type=CONTENT_TYPE_LATEST)
+        facts = None
+    return Response(parts().metrics.page(facts), content_type=CONTENT_TYPE_LATEST)

@@ -36,6 +36,7 @@ def make_broker(redis_url: str, *, patience: float) -> Celery:
         task_create_missing_queues=True,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        broker_channel_error_retry=True,  # a broker that is full or read-only for now refuses commands: connect again
         worker_disable_prefetch=True,  # a bell stays in its queue until somebody can answer it
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,

@@ -10,14 +10,17 @@ from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.pool import NullPool
 
 # What passes by itself: the server is away, full or read-only for now, or has killed this session. Others are ours.
 PASSING = (OperationalError, InterfaceError, InternalError)
+# Of these, what comes again however often it is tried: a row beyond PostgreSQL's limits, or one that it fails at.
+LASTING = ("54", "XX000")
 
 IDLE_IN_TRANSACTION = "10s"
 LOCK_TIMEOUT = "5s"
+CONNECT_TIMEOUT = 5  # seconds
 
 
 def worker_sessions(worker_id: object) -> str:
@@ -25,15 +28,23 @@ def worker_sessions(worker_id: object) -> str:
     return f"assizes-worker {worker_id}"
 
 
-def make_engine(url: str, name: str, pool_size: int | None = 8) -> Engine:
+def make_engine(url: str, name: str, pool_size: int | None = 8, *, patience: int | None = None) -> Engine:
     """An engine whose sessions call themselves `name` in pg_stat_activity. `pool_size` None keeps no connections.
 
+    `patience`: seconds that connecting, and each statement, may take; by default a statement may take for ever.
     Its errors never show bound values, which may be callers' texts.
     """
     options = (
         f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION} -c lock_timeout={LOCK_TIMEOUT} -c timezone=UTC"
     )
-    arguments = {"options": options, "application_name": name, "connect_timeout": 5, "keepalives_idle": 15}
+    if patience is not None:
+        options += f" -c statement_timeout={patience}s"
+    arguments = {
+        "options": options,
+        "application_name": name,
+        "connect_timeout": patience or CONNECT_TIMEOUT,
+        "keepalives_idle": 15,
+    }
     if pool_size is None:
         return create_engine(url, poolclass=NullPool, connect_args=arguments, hide_parameters=True)
     return create_engine(
@@ -43,9 +54,17 @@ def make_engine(url: str, name: str, pool_size: int | None = 8) -> Engine:
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """One transaction: committed at the end of the block, rolled back when it raises."""
-    with engine.begin() as connection:
-        yield connection
+    """One transaction: committed at the end of the block, rolled back when it raises.
+
+    What does not pass by itself is raised as a plain DatabaseError, which is none of `PASSING`.
+    """
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except PASSING as error:
+        if isinstance(error.orig, psycopg.Error) and (error.orig.sqlstate or "").startswith(LASTING):
+            raise DatabaseError(error.statement, None, error.orig, hide_parameters=True) from error
+        raise
 
 
 def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:

@@ -28,6 +28,7 @@ class Parcel:
     """A delivery that is to be attempted now, for the `number`th time. `host` is what a slow receiver is known by."""
 
     id: UUID
+    job_id: UUID
     number: int
     host: str
     url: str = field(repr=False)

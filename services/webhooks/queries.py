@@ -5,6 +5,7 @@ that a crash brings it back, and it is marked only after its answer: at least on
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
@@ -49,8 +50,8 @@ CLAIM = text(
     UPDATE delivery SET attempts = attempts + 1, next_at = now() + make_interval(secs => :hold)
     FROM claimed, event, tenant
     WHERE delivery.id = claimed.id AND event.id = delivery.event_id AND tenant.id = delivery.tenant_id
-    RETURNING delivery.id, delivery.attempts AS number, claimed.host, delivery.url, event.payload AS body,
-              tenant.webhook_secret
+    RETURNING delivery.id, delivery.job_id, delivery.attempts AS number, claimed.host, delivery.url,
+              event.payload AS body, tenant.webhook_secret
     """
 )
 
@@ -68,6 +69,35 @@ MARK = text(
     WHERE id = :id AND state = 'pending' AND (attempts = :number OR :delivered)
     """
 )
+
+# Each part reads an index, and no more than :most of its entries.
+BACKLOG = text(
+    """
+    SELECT
+        (SELECT count(*) FROM (SELECT FROM event WHERE fanned_at IS NULL ORDER BY id LIMIT :most) AS few) AS events,
+        (SELECT count(*) FROM (
+            SELECT FROM delivery WHERE state = 'pending' ORDER BY next_at LIMIT :most
+        ) AS few) AS pending,
+        (SELECT count(*) FROM (
+            SELECT FROM delivery WHERE state = 'pending' AND next_at <= now() - interval '1 minute'
+            ORDER BY next_at LIMIT :most
+        ) AS few) AS overdue
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Events that are not deliveries yet, deliveries that are pending, and those of them a minute or more overdue."""
+
+    events: int
+    pending: int
+    overdue: int
+
+
+def backlog(connection: Connection, most: int) -> Backlog:
+    """What waits to be delivered, each counted to `most`."""
+    return Backlog(**connection.execute(BACKLOG, {"most": most}).mappings().one())
 
 
 def fan_out(connection: Connection, limit: int) -> int:
@@ -107,7 +137,16 @@ def claim(connection: Connection, limit: int, per_host: int, running: Mapping[st
     }
     rows = connection.execute(CLAIM, bound).mappings()
     return [
-        Parcel(row["id"], row["number"], row["host"], row["url"], row["body"], (row["webhook_secret"],)) for row in rows
+        Parcel(
+            id=row["id"],
+            job_id=row["job_id"],
+            number=row["number"],
+            host=row["host"],
+            url=row["url"],
+            body=row["body"],
+            secrets=(row["webhook_secret"],),
+        )
+        for row in rows
     ]
 
 

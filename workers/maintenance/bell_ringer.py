@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 
 from services.foundation.database import transaction
 from services.jobs.dispatch import Bell, wanted_bells
+from workers.maintenance.metrics import MaintenanceMetrics
 
 
 class BellRinger:
@@ -17,10 +18,11 @@ class BellRinger:
 
     interval = 1.0
 
-    def __init__(self, engine: Engine, bell: Bell, models: Sequence[str]) -> None:
+    def __init__(self, engine: Engine, bell: Bell, models: Sequence[str], metrics: MaintenanceMetrics) -> None:
         self._engine = engine
         self._bell = bell
         self._models = list(models)
+        self._metrics = metrics
 
     async def run(self) -> None:
         """Count in PostgreSQL, then ring over the broker, outside of any transaction."""
@@ -29,4 +31,5 @@ class BellRinger:
     def _ring(self) -> None:
         with transaction(self._engine) as connection:
             wanted = wanted_bells(connection, self._models)
-        self._bell.top_up(wanted)
+        for model, bells in self._bell.top_up(wanted).items():
+            self._metrics.rang(model, bells)

@@ -5,11 +5,14 @@ Guarantee: a chore that fails is tried again after its interval, and its failure
 
 import asyncio
 import contextlib
+import time
 from typing import Protocol
 
 import structlog
 
-log = structlog.get_logger()
+from workers.maintenance.metrics import MaintenanceMetrics
+
+log = structlog.get_logger(__name__)
 
 
 class Chore(Protocol):
@@ -23,12 +26,18 @@ class Chore(Protocol):
         """Do what there is to do now. Blocking work goes to a thread."""
 
 
-async def repeat(chore: Chore, stopping: asyncio.Event) -> None:
-    """Run `chore` again and again until `stopping` is set."""
+async def repeat(chore: Chore, stopping: asyncio.Event, metrics: MaintenanceMetrics) -> None:
+    """Run `chore` again and again until `stopping` is set. Its name stands on every line that it writes."""
+    name = type(chore).__name__
+    structlog.contextvars.bind_contextvars(chore=name)  # a task's context is its own
     while not stopping.is_set():
+        began = time.monotonic()
         try:
             await chore.run()
         except Exception:
-            log.exception("chore_failed", chore=type(chore).__name__)
+            log.exception("chore_failed")
+            metrics.failed(name, time.monotonic() - began)
+        else:
+            metrics.ran(name, time.monotonic() - began)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), chore.interval)

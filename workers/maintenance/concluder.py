@@ -9,6 +9,8 @@ from services.foundation.fleet import Fleet
 from services.jobs.choose import choose_next
 from services.jobs.conclude import conclude_next
 from services.jobs.reread import reread_next
+from services.vocabulary import Stage
+from workers.maintenance.metrics import MaintenanceMetrics
 
 AT_ONCE = 2.0  # seconds
 
@@ -18,10 +20,11 @@ class Concluder:
 
     interval = 0.25
 
-    def __init__(self, engine: Engine, fleet: Fleet, public_url: str) -> None:
+    def __init__(self, engine: Engine, fleet: Fleet, public_url: str, metrics: MaintenanceMetrics) -> None:
         self._engine = engine
         self._fleet = fleet
         self._public_url = public_url
+        self._metrics = metrics
 
     async def run(self) -> None:
         """Settle what is queued, for `AT_ONCE` seconds at most and the chunk begun by then: a stop waits no longer."""
@@ -31,6 +34,11 @@ class Concluder:
         until = time.monotonic() + AT_ONCE
         settled = True
         while settled and time.monotonic() < until:
-            chosen = choose_next(self._engine, self._public_url)
-            concluded = conclude_next(self._engine, self._public_url)
-            settled = reread_next(self._engine, self._fleet, self._public_url) or concluded or chosen
+            done = {
+                Stage.CHOOSE: choose_next(self._engine, self._public_url),
+                Stage.CONCLUDE: conclude_next(self._engine, self._public_url),
+                Stage.REREAD: reread_next(self._engine, self._fleet, self._public_url),
+            }
+            settled = any(done.values())
+            for stage in (stage for stage, one in done.items() if one):
+                self._metrics.settled(stage)

@@ -20,11 +20,12 @@ from services.foundation.identifiers import shown
 from services.webhooks import queries
 from services.webhooks.deliver import DEADLINE, Attempt, Parcel, deliver
 from services.webhooks.schedule import Standing, standing
+from workers.maintenance.metrics import MaintenanceMetrics
 
 EVENTS_AT_ONCE = 200
 MARKING = 15.0  # seconds after its deadline in which an attempt must be marked, or it is taken for lost
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Courier:
@@ -40,6 +41,7 @@ class Courier:
         self,
         engine: Engine,
         session: ClientSession,
+        metrics: MaintenanceMetrics,
         *,
         at_once: int = 128,
         per_host: int = 16,
@@ -47,6 +49,7 @@ class Courier:
     ) -> None:
         self._engine = engine
         self._session = session
+        self._metrics = metrics
         self._at_once = at_once
         self._per_host = per_host
         self._deadline = deadline
@@ -89,17 +92,13 @@ class Courier:
             return queries.claim(connection, free, self._per_host, running, self._deadline + MARKING)
 
     async def _carry(self, parcel: Parcel) -> None:
+        structlog.contextvars.bind_contextvars(job=shown("job", parcel.job_id), delivery=shown("msg", parcel.id))
         attempt = await deliver(self._session, parcel, self._deadline)
+        self._metrics.attempted(attempt.status, attempt.latency_ms / 1000)
         jitter = random.random()  # noqa: S311 - it spreads load and guards nothing
         then = standing(attempt.status, attempt.retry_after, parcel.number, jitter)
         await asyncio.to_thread(self._record, parcel, attempt, then)
-        log.info(
-            "webhook_attempted",
-            delivery=shown("msg", parcel.id),
-            number=parcel.number,
-            status=attempt.status,
-            state=then.state,
-        )
+        log.info("webhook_attempted", number=parcel.number, status=attempt.status, state=then.state)
 
     def _record(self, parcel: Parcel, attempt: Attempt, then: Standing) -> None:
         with transaction(self._engine) as connection:

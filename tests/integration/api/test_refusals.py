@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
+from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from api.session import EXTENSION
@@ -149,11 +150,11 @@ def test_a_request_keeps_the_id_that_it_came_with(caller: Caller) -> None:
 def test_what_goes_wrong_inside_is_logged_and_not_told(caller: Caller, engine: Engine) -> None:
     with transaction(engine) as connection:
         connection.execute(text("ALTER TABLE job RENAME COLUMN settings TO gone"))
-    with capture_logs() as logs:
+    with capture_logs(processors=[merge_contextvars]) as logs:
         problem = check_problem(caller.submit(name="a caller's own text"), 500, "internal_error")
     assert problem["detail"] == "something went wrong inside"
     (line,) = logs
-    assert (line["event"], line["path"], line["request_id"]) == ("request_failed", "/v1/jobs", problem["request_id"])
+    assert (line["event"], line["route"], line["request_id"]) == ("request_failed", "/v1/jobs", problem["request_id"])
     assert "own text" not in "".join(traceback.format_exception(line["exc_info"]))
     assert kept(engine) == NOTHING
 

@@ -24,6 +24,7 @@ from services.webhooks.guard import allowed_networks, guarded_session
 from services.webhooks.sign import new_secret
 from tests.fakes.receiver import Receiver, answering
 from workers.maintenance.courier import Courier
+from workers.maintenance.metrics import MaintenanceMetrics
 
 PATIENCE = 60.0  # seconds until a condition that never comes fails a test
 
@@ -33,10 +34,11 @@ import asyncio, sys
 from services.foundation.database import make_engine
 from services.webhooks.guard import allowed_networks, guarded_session
 from workers.maintenance.courier import Courier
+from workers.maintenance.metrics import MaintenanceMetrics
 
 async def carry():
     async with guarded_session(allowed_networks(["127.0.0.0/8"]), "Assizes/test") as session:
-        async with Courier(make_engine(sys.argv[1], "courier"), session) as courier:
+        async with Courier(make_engine(sys.argv[1], "courier"), session, MaintenanceMetrics()) as courier:
             await courier.run()
 
 asyncio.run(carry())
@@ -47,7 +49,10 @@ asyncio.run(carry())
 async def courier_of(engine: Engine, *allow: str, **limits: Any) -> AsyncIterator[Courier]:
     """A courier that may reach this machine; its end waits for its attempts."""
     networks = allowed_networks(allow or ("127.0.0.0/8",))
-    async with guarded_session(networks, "Assizes/test") as session, Courier(engine, session, **limits) as courier:
+    async with (
+        guarded_session(networks, "Assizes/test") as session,
+        Courier(engine, session, MaintenanceMetrics(), **limits) as courier,
+    ):
         yield courier
 
 

@@ -38,6 +38,7 @@ PLANTS = [
     ("aiohttp", "services/jobs/planted.py", "import aiohttp"),
     ("aiohttp", "embedded/planted.py", "import aiohttp"),
     ("sglang", "workers/runtime/planted.py", "import sglang"),
+    ("prometheus", "services/jobs/planted.py", "import prometheus_client"),
 ]
 
 

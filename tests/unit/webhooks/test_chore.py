@@ -3,6 +3,7 @@
 import asyncio
 
 from workers.maintenance.chore import repeat
+from workers.maintenance.metrics import MaintenanceMetrics
 
 
 class Counting:
@@ -25,7 +26,7 @@ class Counting:
 def test_a_failed_run_is_followed_by_the_next() -> None:
     async def repeated() -> int:
         chore = Counting(stopping := asyncio.Event())
-        await asyncio.wait_for(repeat(chore, stopping), 60)
+        await asyncio.wait_for(repeat(chore, stopping, MaintenanceMetrics()), 60)
         return chore.runs
 
     assert asyncio.run(repeated()) == 3
@@ -39,7 +40,7 @@ def test_stopping_does_not_wait_for_the_next_run() -> None:
             asyncio.get_running_loop().call_soon(stopping.set)
 
     async def repeated() -> None:
-        await asyncio.wait_for(repeat(Rare(), stopping), 60)
+        await asyncio.wait_for(repeat(Rare(), stopping, MaintenanceMetrics()), 60)
 
     stopping = asyncio.Event()
     asyncio.run(repeated())

@@ -24,7 +24,7 @@ BODY = '{"type":"job.completed","data":{"text":"é\\u0000"}}'
 
 def parcel_for(url: str, *secrets: str) -> Parcel:
     """A parcel on its first attempt."""
-    return Parcel(id=new_id(), number=1, host="", url=url, body=BODY, secrets=secrets or (new_secret(),))
+    return Parcel(new_id(), new_id(), number=1, host="", url=url, body=BODY, secrets=secrets or (new_secret(),))
 
 
 def attempt_at(answer: Answer, deadline: float = 15.0, path: str = "") -> tuple[Attempt, list[Received]]:

@@ -18,7 +18,7 @@ from tests.fakes.receiver import Receiver, answering
 
 async def send(url: str, allow: Sequence[str] = (), lookup: Lookup = system_lookup) -> Attempt:
     """One attempt to deliver to `url`."""
-    parcel = Parcel(id=new_id(), number=1, host="", url=url, body="{}", secrets=(new_secret(),))
+    parcel = Parcel(new_id(), new_id(), number=1, host="", url=url, body="{}", secrets=(new_secret(),))
     async with guarded_session(allowed_networks(allow), "Assizes/test", lookup) as session:
         return await deliver(session, parcel)
 
@@ -148,7 +148,7 @@ def test_names_are_resolved_at_each_attempt() -> None:
         ):
             for number in (1, 2):
                 url = f"http://name.example:{receiver.port}/"
-                await deliver(session, Parcel(new_id(), number, "", url, "{}", (new_secret(),)))
+                await deliver(session, Parcel(new_id(), new_id(), number, "", url, "{}", (new_secret(),)))
 
     asyncio.run(attempts())
     assert asked == ["name.example", "name.example"]

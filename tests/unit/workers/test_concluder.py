@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from services.foundation.fleet import Fleet
 from workers.maintenance import concluder
 from workers.maintenance.concluder import AT_ONCE, Concluder
+from workers.maintenance.metrics import MaintenanceMetrics
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,6 @@ def test_it_ends_when_there_is_nothing_or_its_time_is_over(
     monkeypatch.setattr(concluder, "conclude_next", lambda *_: settle("conclude"))
     monkeypatch.setattr(concluder, "reread_next", lambda *_: settle("reread"))
     monkeypatch.setattr(concluder.time, "monotonic", lambda: clock)
-    chore = Concluder(cast(Engine, None), Fleet(models={}), "http://assizes.test")
+    chore = Concluder(cast(Engine, None), Fleet(models={}), "http://assizes.test", MaintenanceMetrics())
     chore._settle()
     assert seen == ["choose", "conclude", "reread"] * begun
