@@ -12,7 +12,8 @@ from workers.maintenance.app import keep_house
 
 
 def main(arguments: list[str]) -> int:
-    """Run one worker to its end. Exit codes: 0 stopped in order, 1 its runtime failed for good, 2 misconfigured."""
+    """Run one worker to its end. Exit codes: 0 stopped in order, 1 failed by itself, 2 misconfigured, 3 its runtime
+    is defunct."""
     parser = argparse.ArgumentParser(prog="python -m workers")
     kinds = parser.add_subparsers(dest="kind", required=True)
     gpu = kinds.add_parser("gpu", help="hear for one model, with the runtime that serves it")

@@ -1,14 +1,14 @@
 """A GPU worker: pinned to one runtime, it claims chunks of its one model and hears them until there are no more.
 
-Guarantee: it never hears for another model. While it drains or its runtime is away it claims nothing. What it holds is
-finished, handed back, or rescued after its lease: never lost.
+Guarantee: it never hears for another model. While it drains or its runtime is not well it claims nothing. What it holds
+is finished, handed back, or rescued after its lease: never lost.
 """
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -19,39 +19,32 @@ from services.foundation.errors import Fenced
 from services.foundation.identifiers import shown
 from services.foundation.settings import Settings
 from services.jobs.claim import Claim, ClaimKey, claim
+from services.jobs.deaths import tell_of_runtime
 from services.jobs.execute import Session, hear_chunk
 from services.jobs.lease import disown, held_claims, renew
 from services.jobs.measure import Anchors
+from services.jobs.meter import Ending
 from services.judging.judge import Judge
 from services.judging.runtime import RuntimeUnavailable
 from services.vocabulary import Priority, WorkerState
-from workers.runtime.client import RuntimeInfo
+from workers.metrics import WorkerMetrics
+from workers.runtime.supervisor import Start, Supervisor
 from workers.switchboard import Switchboard
 
 log = structlog.get_logger(__name__)
 
 EXPRESS_SLOTS = 2  # beyond the chunk slots, for interactive work alone
+OLDEST_EVERY = 8  # of this many chunks that fill the chunk slots, one is of the oldest job, whatever its class
 LOOK = 1.0  # seconds between two looks for cancels and deadlines
-
-
-class WatchedRuntime(Protocol):
-    """What a worker must know of its runtime beyond the port."""
-
-    def alive(self) -> bool:
-        """False once a launched server's process has ended: it will not come back by itself."""
-        ...
-
-    def info(self) -> RuntimeInfo:
-        """What it says of itself now. Raises RuntimeUnavailable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One start of the runtime: its row, the name that the server gives it, and the anchors measured in it."""
+    """One start of the runtime: its row, its number, the judge that asks no more than it takes, its anchors."""
 
     id: UUID
-    start: str
+    start: int
+    judge: Judge
     anchors: Anchors
 
 
@@ -73,9 +66,10 @@ class GpuWorker:
         worker_id: UUID,
         judge: Judge,
         switchboard: Switchboard,
-        runtime: WatchedRuntime,
-        record_epoch: Callable[[RuntimeInfo], UUID],
+        runtime: Supervisor,
+        record_epoch: Callable[[Start], UUID],
         stop: Callable[[], None],
+        metrics: WorkerMetrics,
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -87,31 +81,32 @@ class GpuWorker:
         self._epoch: Epoch | None = None
         self._looking = threading.Lock()
         self._stop = stop
+        self._metrics = metrics
         self.failed = False  # whether this worker had to stop by itself
         self._slots: dict[ClaimKey, Slot] = {}
+        self._stranded: dict[ClaimKey, Claim] = {}  # broken off by the runtime, which may have died of one of them
         self._lock = threading.Lock()
         self._tokens = 0
+        self._claims = 0  # into the chunk slots
+        self._leased_until = -math.inf  # on this process's monotonic clock
         self._draining = threading.Event()
-        self._lost = threading.Event()  # the runtime is away: claim nothing until it is back
         self._ended = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
     @property
     def state(self) -> WorkerState:
         """Where this worker stands, as its heartbeat tells it."""
-        if self._draining.is_set():
-            return WorkerState.DRAINING
-        return WorkerState.UNHEALTHY if self._lost.is_set() else WorkerState.READY
+        return WorkerState.DRAINING if self._draining.is_set() else self._runtime.state
 
     def start(self) -> None:
-        """Exchange the long lease of the start for an ordinary one, and begin the heartbeat."""
-        self._look_at_start()
-        self._renew(1.0)
+        """Begin the heartbeat, and have the runtime started."""
         self._pulse.start()
+        self._runtime.begin(self)
 
     def drain(self, grace: float) -> None:
         """Claim nothing any more; have what still runs after `grace` seconds aborted and handed back. Does not wait."""
         self._draining.set()
+        self._runtime.drain()
         threading.Thread(target=self._end_grace, args=(grace,), name="drain", daemon=True).start()
 
     def close(self) -> None:
@@ -121,16 +116,18 @@ class GpuWorker:
 
     def hear(self, model: str) -> None:
         """Answer a bell: claim and hear until nothing is claimable, then return."""
+        structlog.contextvars.bind_contextvars(worker=str(self._worker_id))
         if model != self._judge.name:
             log.error("bell_for_another_model", model=model, own=self._judge.name)
             return
-        while not (self._draining.is_set() or self._lost.is_set()):
+        while self.state is WorkerState.READY:
             try:
                 if self._judge.classifies:  # whose scores are all of one start, so that it must be known
-                    self._look_at_start()
+                    self._runtime.confirm()
+                epoch = self._keep_epoch()
                 slot = self._take()
             except RuntimeUnavailable as away:
-                self._lose(away)
+                self._runtime.doubt(away)
                 return
             except PASSING as error:  # nothing was taken, or its lease tells; the next bell tries again
                 log.warning("database_away", error=type(error.orig).__name__)
@@ -138,66 +135,102 @@ class GpuWorker:
             if slot is None:
                 return
             try:
-                self._hear(slot)
+                self._hear(slot, epoch)
             finally:
                 with self._lock:
                     del self._slots[slot.held.claim_key]
 
     def _take(self) -> Slot | None:
         with self._lock:  # so that no more than the chunk slots hold standard work, and none is taken while draining
-            if self._draining.is_set():
+            if time.monotonic() >= self._leased_until:  # what it claimed now would be taken from it at once
                 return None
+            if self.state is not WorkerState.READY or any(slot.held.alone for slot in self._slots.values()):
+                return None
+            self._stranded.clear()  # the runtime has outlived them
             least = Priority.BULK if len(self._slots) < self._settings.chunk_slots else Priority.INTERACTIVE
-            held = claim(self._engine, self._worker_id, self._judge.name, least)
+            oldest = least is Priority.BULK and self._claims % OLDEST_EVERY == OLDEST_EVERY - 1
+            beside = bool(self._slots)
+            held = claim(self._engine, self._worker_id, self._judge.name, least, oldest=oldest, beside=beside)
             if held is None:
                 return None
+            self._claims += least is Priority.BULK
             slot = Slot(held)
             self._slots[held.claim_key] = slot
+            self._metrics.claimed()
             return slot
 
-    def _hear(self, slot: Slot) -> None:
-        held, epoch = slot.held, self._epoch
-        assert epoch is not None
-        with structlog.contextvars.bound_contextvars(
-            job=shown("job", held.job_id), chunk=f"{held.stage}/{held.ordinal}.{held.part}", fence=held.fence
-        ):
+    def _hear(self, slot: Slot, epoch: Epoch) -> None:
+        held = slot.held
+        with structlog.contextvars.bound_contextvars(epoch=str(epoch.id), **_named(held.claim_key)):
             session = Session(
                 engine=self._engine,
                 held=held,
-                judge=self._judge,
+                judge=epoch.judge,
                 epoch_id=epoch.id,
                 anchors=epoch.anchors,
                 carrier=self._switchboard,
                 interrupted=lambda: slot.interrupted,
                 public_url=self._settings.public_url,
                 keep_prompts=self._settings.trace_prompts == "text",
+                meter=self._metrics,
             )
             try:
                 runtime_away = hear_chunk(session)
             except Fenced as error:
                 log.warning("chunk_fenced", reason=error.message)
+                self._metrics.let_go(Ending.FENCED)
                 return
             if runtime_away is not None:
-                self._lose(runtime_away)
+                with self._lock:  # so that no claim comes between
+                    self._stranded[held.claim_key] = held
+                    self._runtime.doubt(runtime_away)
 
-    def _lose(self, away: RuntimeUnavailable) -> None:
-        log.warning("runtime_away", reason=str(away))
-        self._lost.set()
+    def last_answer(self) -> float:
+        """See Ward."""
+        return self._switchboard.answered_at
 
-    def _look_at_start(self) -> None:
-        """Whether the runtime is still the one that was started; another start is another epoch.
+    def bereaved(self) -> bool:
+        """See Ward."""
+        with self._lock:
+            held = {**self._stranded, **{claimed: slot.held for claimed, slot in self._slots.items()}}
+            self._stranded.clear()
+        return self._bereaved([*held.values()])
 
-        Raises RuntimeUnavailable.
+    def forsaken(self) -> None:
+        """See Ward."""
+        self._fail()
+
+    def _bereaved(self, claims: Sequence[Claim]) -> bool:
+        """The runtime died with these claims in flight. Returns whether that counts against the runtime.
+
+        It does not where one ran alone: then the item is suspected.
         """
-        info = self._runtime.info()
+        log.warning("runtime_died", in_flight=[_named(held.claim_key) for held in claims])
+        if self._epoch is not None:
+            try:
+                tell_of_runtime(self._engine, claims, self._epoch.id)
+            except PASSING as error:  # nobody is charged then: who is guilty is so the next time, too
+                log.warning("deaths_not_told", error=type(error.orig).__name__)
+        return not any(held.alone for held in claims)
+
+    def _keep_epoch(self) -> Epoch:
+        """The epoch of the runtime's present start, opened when it is another than before."""
+        start = self._runtime.start
+        assert start is not None
         with self._looking:
-            if self._epoch is None or self._epoch.start != info.start:
-                epoch_id = self._record_epoch(info)
-                self._epoch = Epoch(epoch_id, info.start, Anchors(self._engine, epoch_id))
-                log.info("epoch_opened", epoch=str(epoch_id), runtime=info.version)
+            if self._epoch is None or self._epoch.start != start.number:
+                if self._epoch is not None:
+                    self._metrics.restarted(start.number - self._epoch.start)
+                epoch_id = self._record_epoch(start)
+                judge = self._judge.within(start.info.context_length)
+                self._switchboard.resize(start.info.max_running_requests)
+                self._epoch = Epoch(epoch_id, start.number, judge, Anchors(self._engine, epoch_id))
+                log.info("epoch_opened", epoch=str(epoch_id), runtime=start.info.version)
+            return self._epoch
 
     def _beat(self) -> None:
-        """Look for cancels and deadlines each second, renew the lease each heartbeat, watch the runtime."""
+        """Look for cancels and deadlines each second, renew the lease each heartbeat and when the state changes."""
+        structlog.contextvars.bind_contextvars(worker=str(self._worker_id))
         try:
             self._beat_until_ended()
         except Exception:
@@ -205,30 +238,18 @@ class GpuWorker:
             self._fail()
 
     def _beat_until_ended(self) -> None:
-        beat = time.monotonic()
+        beat, told = time.monotonic(), WorkerState.STARTING
         while not self._ended.wait(LOOK):
             try:
+                state = self.state
+                if state is not told or time.monotonic() - beat >= self._settings.heartbeat:
+                    self._renew(state, time.monotonic() - beat)  # first: the others wait for claims under way
+                    beat, told = time.monotonic(), state
                 self._look()
-                if time.monotonic() - beat >= self._settings.heartbeat:
-                    self._renew(time.monotonic() - beat)
-                    beat = time.monotonic()
+                if state is WorkerState.READY:
+                    self._keep_epoch()
             except PASSING as error:  # the lease may lapse meanwhile: then the fence tells
                 log.warning("database_away", error=type(error.orig).__name__)
-            if not self._runtime.alive():
-                log.error("runtime_ended")
-                self._fail()
-                return
-            if self._lost.is_set() and self._back():
-                log.info("runtime_back")
-                self._lost.clear()
-
-    def _back(self) -> bool:
-        """Whether the runtime answers again; it may have been started anew."""
-        try:
-            self._look_at_start()
-        except RuntimeUnavailable:
-            return False
-        return True
 
     def _look(self) -> None:
         with self._lock:  # no claim is under way: what is held and has no slot, nobody hears
@@ -236,13 +257,14 @@ class GpuWorker:
             for claimed, slot in self._slots.items():
                 slot.interrupted |= not held.get(claimed, False)
             for claimed in held.keys() - self._slots.keys():
-                log.warning("claim_disowned", job=shown("job", claimed.job_id), ordinal=claimed.ordinal)
+                log.warning("claim_disowned", **_named(claimed))
                 disown(self._engine, self._worker_id, claimed)
 
-    def _renew(self, elapsed: float) -> None:
+    def _renew(self, state: WorkerState, elapsed: float) -> None:
         written, self._tokens = self._switchboard.completion_tokens - self._tokens, self._switchboard.completion_tokens
-        running = self._switchboard.running
-        renew(self._engine, self._worker_id, self._settings.lease, self.state, running, written / elapsed)
+        running, sent = self._switchboard.running, time.monotonic()
+        renew(self._engine, self._worker_id, self._settings.lease, state, running, written / elapsed)
+        self._leased_until = sent + self._settings.lease  # no later than on the database's clock
 
     def _fail(self) -> None:
         self.failed = True
@@ -254,3 +276,12 @@ class GpuWorker:
         with self._lock:
             for slot in self._slots.values():
                 slot.interrupted = True
+
+
+def _named(claimed: ClaimKey) -> dict[str, object]:
+    """How log lines name a claim."""
+    return {
+        "job": shown("job", claimed.job_id),
+        "chunk": f"{claimed.stage}/{claimed.ordinal}.{claimed.part}",
+        "fence": claimed.fence,
+    }

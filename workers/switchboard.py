@@ -5,35 +5,42 @@ the runtime and yields none. Chunk threads never wait for one another: only the 
 """
 
 import asyncio
-import threading
+import math
 import time
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import Any, TypeVar
 
 from services.jobs.answer import Answer
 from services.judging.runtime import Call, Completion, Runtime, RuntimeFault, RuntimeUnavailable
 from services.vocabulary import FinishReason, Priority
+from workers.metrics import WorkerMetrics
+from workers.runtime.backlog import Backlog
 from workers.runtime.gate import Gate
-
-T = TypeVar("T")
 
 
 class Switchboard:
     """Carries calls from chunk threads to the runtime and the answers back."""
 
-    def __init__(self, runtime: Runtime, gate: Gate, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, runtime: Runtime, gate: Gate, loop: asyncio.AbstractEventLoop, metrics: WorkerMetrics) -> None:
         self._runtime = runtime
         self._gate = gate
         self._loop = loop
+        self._metrics = metrics
+        self._capacity = gate.places
+        self._backlog = Backlog(time.monotonic())
         self._tasks: dict[Hashable, set[asyncio.Task[None]]] = {}
         self.completion_tokens = 0
+        self.answered_at = -math.inf  # when the last good answer came, on the monotonic clock
 
     @property
     def running(self) -> int:
         """Calls on the runtime now."""
         return self._gate.inside
+
+    def resize(self, capacity: int) -> None:
+        """Have as many calls on the runtime as it runs at once, and the backlog."""
+        self._loop.call_soon_threadsafe(self._resize, capacity)
 
     def send(self, chunk: Hashable, priority: Priority, calls: Sequence[Call], answers: SimpleQueue[Answer]) -> None:
         """Queue calls in this order behind the chunk's earlier ones; answers arrive in `answers` in any order."""
@@ -50,6 +57,10 @@ class Switchboard:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
+    def _resize(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._gate.resize(capacity + self._backlog.calls)
+
     async def _drop(self, chunk: Hashable) -> None:
         tasks = self._tasks.pop(chunk, set())
         for task in tasks:
@@ -62,32 +73,21 @@ class Switchboard:
             came: Completion | Exception
             try:
                 came = await self._complete(call)
+            except asyncio.CancelledError:
+                self._metrics.aborted()
+                raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the chunk's thread waits for it
                 came = error
-        answers.put(Answer(call.rid, came, sent_at, time.monotonic() - start))
+        waited = time.monotonic() - start
+        self._metrics.answered(came, waited)
+        answers.put(Answer(call.rid, came, sent_at, waited))
 
     async def _complete(self, call: Call) -> Completion:
         came = await self._runtime.complete(call)
         if came.finish_reason is FinishReason.ABORT:  # not by us: what we abort gives no answer
             raise RuntimeUnavailable(RuntimeFault.FAILED, "the runtime aborted the call by itself")
+        self.answered_at = time.monotonic()
+        self._backlog.ended(self.answered_at)
+        self._resize(self._capacity)
         self.completion_tokens += came.completion_tokens or 0
         return came
-
-
-class LoopThread:
-    """An event loop in a thread of its own, for as long as the `with` block lasts."""
-
-    def __enter__(self) -> "LoopThread":
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="switchboard", daemon=True)
-        self._thread.start()
-        return self
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-    def __exit__(self, *_: object) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()

@@ -54,7 +54,8 @@ def beheaded(main: int, port: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "strikes", [(unknown_token, stopped), pytest.param((killed, beheaded), marks=pytest.mark.chaos)]
+    "strikes",
+    [(unknown_token, stopped), pytest.param((killed, beheaded), marks=(pytest.mark.chaos, pytest.mark.slow))],
 )
 def test_a_server_that_breaks_is_started_anew(
     parts: Parts,

@@ -23,6 +23,8 @@ from tests.processes import alive, wait_until_gone
 
 ITEMS = 200
 SLOW = ("--service-time", "lognormal:0.2,0.1", "--slots", "8")
+LEFT_TO_CHAOS = (pytest.mark.chaos, pytest.mark.slow)
+ALIKE = ("half_body", "unavailable")  # for a supervisor the same as garbage
 BREAKAGE = 3.0  # seconds of patience: much longer than a call takes
 
 Start = dict[str, Any]
@@ -97,7 +99,7 @@ def sent(number: signal.Signals) -> Callable[[Start], object]:
         pytest.param(sent(signal.SIGKILL), id="killed"),
         pytest.param(sent(signal.SIGSTOP), id="stopped"),
         *(
-            pytest.param(fault(kind), id=kind)
+            pytest.param(fault(kind), id=kind, marks=LEFT_TO_CHAOS if kind in ALIKE else ())
             for kind in ("hang_healthy", "garbage", "half_body", "unavailable", "stream_error")
         ),
     ],
