@@ -4,17 +4,19 @@
 # RUNTIME=scripted   demo, reappraise and up: a stand-in instead of SGLang, for a quick look
 # PORT=n             the same: another port
 # FLEET=path         demo and up: another fleet file
+# MINUTES=n SEED=n   soak: how long, and which faults
 
 # where it is set, each start would compile all modules anew: seconds for the service, a quarter of a minute for SGLang
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup application sglang demo reappraise up test slow check bench samples lock clean
+.PHONY: help setup application sglang demo reappraise up test slow chaos soak check bench samples lock clean
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
   if $$python $(NEW_ENOUGH) 2>/dev/null; then echo $$python; break; fi; done)
 RUNTIME ?= sglang
+MINUTES ?= 10
 UV ?= uv
 
 BIN := .venv/bin
@@ -48,6 +50,12 @@ test: setup ## every test but the slow ones, those with a real SGLang too
 
 slow: setup ## the tests that `make test` leaves out
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+
+chaos: application ## the whole fault suite: real processes killed, stopped and starved (tests/chaos/README.md); under 20 minutes
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
+
+soak: application ## MINUTES of random faults under load, from a printed SEED; every job is checked at the end
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: application ## what the service itself costs: items a second and CPU a call, with a runtime that costs nothing
 	@$(BIN)/python -m embedded bench

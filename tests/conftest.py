@@ -90,12 +90,17 @@ def postgres_server(server_folder: Path) -> Iterator[Postgres]:
         settings={"fsync": "off", "shared_buffers": "64MB"},  # what is written survives any death but the machine's
     )
     try:
-        config = Config(CHECKOUT / "alembic.ini")
-        config.attributes["url"] = server.ensure_database(_TEMPLATE)
-        command.upgrade(config, "head")
+        add_template(server)
         yield server
     finally:
         server.stop()
+
+
+def add_template(server: Postgres) -> None:
+    """Add the database from which those of the tests are made: migrated, and nobody is connected to it."""
+    config = Config(CHECKOUT / "alembic.ini")
+    config.attributes["url"] = server.ensure_database(_TEMPLATE)
+    command.upgrade(config, "head")
 
 
 @pytest.fixture

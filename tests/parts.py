@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import httpx
+import redis
 from sqlalchemy import Engine, text
 
 from api.keys import create_key
@@ -44,6 +45,12 @@ def eventually(condition: Callable[[], Any], what: str, seconds: float = PATIENC
     return value
 
 
+def resident(pid: int) -> float:
+    """A process's resident memory, in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
 @dataclass
 class Parts:
     """One scripted runtime, and as many workers, maintenance processes and APIs as a test starts."""
@@ -57,13 +64,17 @@ class Parts:
     settings: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        entries = "\n".join(
+        self.fleet_file = self.folder / "fleet.toml"
+        self.enlist(MODEL, "other")
+
+    def enlist(self, *names: str) -> None:
+        """Have the fleet hold these models, all on the one runtime."""
+        entries = (
             f'[models.{name}]\nprotocol = "sdrm"\nweights = "{models.make("scripted")}"\ncontext_length = 8192\n'
             f'url = "{self.runtime_url}"\noptions = {{ mode = "direct" }}\n'
-            for name in (MODEL, "other")
+            for name in names
         )
-        self.fleet_file = self.folder / "fleet.toml"
-        self.fleet_file.write_text(entries, encoding="utf-8")
+        self.fleet_file.write_text("\n".join(entries), encoding="utf-8")
 
     @property
     def fleet(self) -> Fleet:
@@ -113,9 +124,23 @@ class Parts:
 
     def api(self, port: int) -> Child:
         """Start the API and wait until it is ready."""
-        child = self.start("api", "api", "--port", str(port))
-        child.wait_until(lambda: self.answers("/readyz", f"http://127.0.0.1:{port}"), PATIENCE)
-        return child
+        return self._ready(self.start("api", "api", "--port", str(port)), port)
+
+    def doomed_worker(self, *how: str) -> Child:
+        """Start a worker that dies as the arguments of `tests.fakes.doomed` say."""
+        return self.start("doomed", "tests.fakes.doomed", *how, "--", "workers", "gpu", "--model", MODEL)
+
+    def doomed_api(self, port: int, *how: str) -> Child:
+        """Start an API that dies so and wait until it is ready."""
+        return self._ready(self.start("doomed", "tests.fakes.doomed", *how, "--", "api", "--port", str(port)), port)
+
+    def _ready(self, api: Child, port: int) -> Child:
+        api.wait_until(lambda: self.answers("/readyz", f"http://127.0.0.1:{port}"), PATIENCE)
+        return api
+
+    def broker(self) -> redis.Redis:
+        """A client of the broker's server."""
+        return redis.Redis.from_url(self.redis_url.replace("redis+socket", "unix").split("?")[0])
 
     def key(self, tenant: str = "acme") -> str:
         """A new key of a tenant, which is made if it is not there."""
@@ -164,6 +189,11 @@ class Parts:
         """Wait for a job's end and return its row."""
         eventually(lambda: self.job(job_id)["status"] in ENDED, "the job ends", seconds)
         return self.job(job_id)
+
+    def wait_until_ready(self, workers: int = 1) -> None:
+        """Wait until so many workers are ready."""
+        ready = "SELECT 1 FROM worker WHERE state = 'ready' AND lease_until > now()"
+        eventually(lambda: len(self.rows(ready)) >= workers, f"{workers} workers are ready")
 
     def wait_until_heard(self, job_id: UUID, items: int) -> None:
         """Wait until at least so many items have verdicts."""

@@ -5,6 +5,7 @@ Guarantee: SIGINT and SIGTERM end it at once with status 0; a wrong argument end
 
 import argparse
 import asyncio
+import json
 import math
 import random
 import signal
@@ -18,7 +19,7 @@ from embedded.scripted.engine import Engine
 from embedded.scripted.generate import Reader
 from embedded.scripted.prefix import PrefixCache
 from embedded.scripted.request import Prompts
-from embedded.scripted.script import Fault, Order, Script
+from embedded.scripted.script import Fault, Order, Script, Unscriptable
 from embedded.scripted.server import ScriptedServer
 from embedded.scripted.shapes import Identity
 from embedded.scripted.vocabulary import Unusable, Vocabulary
@@ -50,6 +51,14 @@ def fault(text: str) -> Order:
         raise argparse.ArgumentTypeError(f"one of {', '.join(Fault)}, perhaps with :SECONDS, not {text!r}") from error
 
 
+def rule(text: str) -> Order:
+    """A rule as JSON, as `/scripted/script` takes it."""
+    try:
+        return Order.read(json.loads(text))
+    except (json.JSONDecodeError, Unscriptable) as error:
+        raise argparse.ArgumentTypeError(f"not a rule: {error}") from error
+
+
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m embedded scripted", description="Speak SGLang's HTTP by rule.")
     parser.add_argument("--port", type=int, required=True)
@@ -65,6 +74,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--head-bias", type=float, help="added to its scores; by default drawn anew at each start")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fault", type=fault, help=f"in force from the start: {', '.join(Fault)}")
+    parser.add_argument("--rule", type=rule, action="append", default=[], help="in force from the start, as JSON")
     return parser.parse_args(argv)
 
 
@@ -97,6 +107,7 @@ def main(argv: list[str]) -> int:
         return 2
     script = Script()
     script.fault = given.fault
+    script.rules += given.rule
     config = vocabulary.config
     identity = Identity(
         name=given.model,

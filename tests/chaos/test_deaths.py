@@ -2,12 +2,12 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-import redis
 from sqlalchemy import text
 
 from tests.factories import MODEL, comparisons
@@ -18,11 +18,6 @@ pytestmark = pytest.mark.chaos
 
 ITEMS = 300
 SLOW = ("--service-time", "lognormal:0.05,0.5", "--slots", "16")
-
-
-def broker(parts: Parts) -> redis.Redis:
-    """A client of the broker's server."""
-    return redis.Redis.from_url(parts.redis_url.replace("redis+socket", "unix").split("?")[0])
 
 
 def test_kill_9_of_the_worker_in_mid_job(parts: Parts) -> None:
@@ -64,7 +59,7 @@ def test_flushall_on_the_broker(parts: Parts) -> None:
     parts.maintenance()
     parts.worker()
     job_id = parts.queue(parts.tenant(), ITEMS)
-    client = broker(parts)
+    client = parts.broker()
     for heard in (10, 100, 200):
         parts.wait_until_heard(job_id, heard)
         client.flushall()
@@ -93,7 +88,7 @@ def test_kill_9_of_the_api_after_its_commit(parts: Parts, free_port: Callable[[]
     api = parts.api(port)
     headers = {"Authorization": f"Bearer {parts.key()}"}
     body = {"kind": "judgement", "judges": [MODEL], "items": comparisons(50)}
-    client = broker(parts)
+    client = parts.broker()
     # The API, its commit done, then stands before a broker that does not answer.
     client.client_pause(60_000, all=False)
     with ThreadPoolExecutor(1) as pool:
@@ -127,6 +122,25 @@ def test_kill_9_of_the_maintenance_worker_while_a_panel_is_joined(parts: Parts) 
     assert parts.rows("SELECT count(*) AS verdicts FROM verdict") == [{"verdicts": 0}]
     for _ in range(2):
         parts.maintenance()
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"]) == ("completed", ITEMS)
+
+
+@pytest.mark.slow
+def test_a_worker_whose_lease_has_lapsed_claims_nothing(parts: Parts) -> None:
+    parts.runtime(*SLOW)
+    parts.maintenance()
+    parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    with parts.engine.begin() as connection:
+        connection.execute(text("SELECT 1 FROM worker FOR UPDATE"))  # it hears on, but cannot renew its lease
+        rescued = text("SELECT count(*) FROM chunk WHERE deaths > 0")
+        eventually(lambda: connection.scalar(rescued), "its chunks are rescued")
+        for _ in range(5):
+            assert connection.scalar(text("SELECT count(*) FROM chunk WHERE state = 'running'")) == 0
+            time.sleep(1)
     parts.wait_until_ended(job_id)
     job = check_ended_job(parts.engine, job_id)
     assert (job["status"], job["succeeded"]) == ("completed", ITEMS)

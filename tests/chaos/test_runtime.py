@@ -1,0 +1,85 @@
+"""A runtime that breaks in each of its ways while it is attached to: nothing is lost, and no item pays for it.
+
+A worker leaves a runtime that it did not launch as it is: it waits until that is well again.
+"""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.invariants import check_ended_job
+from tests.parts import Parts, eventually
+
+pytestmark = pytest.mark.chaos
+
+ITEMS = 200
+SLOW = ("--service-time", "lognormal:0.05,0.5", "--slots", "16")
+
+
+def break_runtime(parts: Parts, fault: str, **order: Any) -> None:
+    """Have the runtime break from now on."""
+    httpx.post(f"{parts.runtime_url}/scripted/fault", json={"fault": fault, **order}).raise_for_status()
+
+
+def check_whole(parts: Parts, job_id: Any) -> None:
+    """The job is whole, and no item was suspected of anything."""
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"], job["failed"]) == ("completed", ITEMS, 0)
+    assert parts.rows("SELECT 1 FROM chunk WHERE part > 0") == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "garbage",
+        pytest.param("half_body", marks=pytest.mark.slow),
+        pytest.param("unavailable", marks=pytest.mark.slow),
+        pytest.param("stream_error", marks=pytest.mark.slow),
+        pytest.param("refuse", marks=pytest.mark.slow),
+    ],
+)
+def test_broken_answers_in_mid_job(parts: Parts, fault: str) -> None:
+    parts.runtime(*SLOW)
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    for heard in (10, 80, 150):
+        parts.wait_until_heard(job_id, heard)
+        break_runtime(parts, fault, times=20)
+    check_whole(parts, job_id)
+    assert parts.rows("SELECT 1 FROM death") == []
+    assert worker.ended() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["hang", "hang_healthy"])
+def test_a_runtime_that_hangs_until_somebody_restarts_it(parts: Parts, fault: str) -> None:
+    parts.settings["RUNTIME_PATIENCE"] = "5"
+    runtime = parts.runtime(*SLOW)
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    break_runtime(parts, fault)
+    eventually(lambda: parts.rows("SELECT 1 FROM worker WHERE state = 'unhealthy'"), "the worker notices")
+    runtime.stop(grace_seconds=0)
+    parts.runtime(*SLOW)
+    check_whole(parts, job_id)
+    assert worker.ended() is None
+
+
+@pytest.mark.slow
+def test_a_slow_prefill_is_no_fault(parts: Parts) -> None:
+    parts.settings["RUNTIME_PATIENCE"] = "5"
+    parts.runtime(*SLOW)
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    break_runtime(parts, "slow_prefill", seconds=12.0, times=8)  # the other half of the slots go on
+    check_whole(parts, job_id)
+    assert worker.ended() is None
+    assert "runtime_away" not in worker.log.read_text()
+    assert parts.rows("SELECT count(*) AS epochs FROM runtime_epoch") == [{"epochs": 1}]
