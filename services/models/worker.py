@@ -13,7 +13,10 @@ from services.models.columns import instant, jsonb, text
 
 
 class Worker(SQLModel, table=True):
-    """One worker process. When `lease_until` has passed, its chunks are claimable by others."""
+    """One worker process. When `lease_until` has passed, its chunks are claimable by others.
+
+    It hears as many chunks at once as it has `slots`, and a few urgent ones beside them.
+    """
 
     __table_args__ = (Index("worker_of_model", "model", "lease_until"),)
 
