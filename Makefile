@@ -57,8 +57,9 @@ chaos: application ## the whole fault suite: real processes killed, stopped and 
 soak: application ## MINUTES of random faults under load, from a printed SEED; every job is checked at the end
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-bench: application ## what the service itself costs: items a second and CPU a call, with a runtime that costs nothing
+bench: application ## what the service itself costs, with a runtime that costs nothing; then what a large job costs the others
 	@$(BIN)/python -m embedded bench
+	@$(BIN)/python -m embedded shares
 
 samples: application ## what stopping samples early saves and how often it changes a winner, with a judge of known preferences
 	@$(BIN)/python -m embedded samples

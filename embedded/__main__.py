@@ -61,6 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--items", type=int, default=10_000, help="comparisons to judge, each in both orders")
     measure.set_defaults(run=_bench)
 
+    share = commands.add_parser("shares", help="measure what a large job costs the others")
+    share.add_argument("--home", type=Path, default=HOME / "shares", help="where data, keys and logs are kept")
+    share.add_argument("--items", type=int, default=200_000, help="comparisons of the large job")
+    share.add_argument("--service", type=float, default=2.0, help="seconds that the runtime takes for a call")
+    share.set_defaults(run=_shares)
+
     spare = commands.add_parser("samples", help="measure what stopping samples early saves and changes")
     spare.add_argument("--home", type=Path, default=HOME / "samples", help="where data, keys and logs are kept")
     spare.add_argument("--items", type=int, default=400, help="comparisons to judge; an even number")
@@ -93,6 +99,12 @@ def _bench(given: argparse.Namespace) -> int:
     from embedded.bench import bench  # noqa: PLC0415
 
     return bench(given.home.absolute(), items=given.items)
+
+
+def _shares(given: argparse.Namespace) -> int:
+    from embedded.bench_shares import shares  # noqa: PLC0415
+
+    return shares(given.home.absolute(), items=given.items, service_s=given.service)
 
 
 def _samples(given: argparse.Namespace) -> int:

@@ -28,13 +28,16 @@ class Entry:
 class EmbeddedFleet:
     """Models by name, and committees, as TOML. `described` says in words what answers when the real SGLang does.
 
-    `orders` tell the scripted runtime what to write: `embedded/scripted/script.py`.
+    The scripted runtime runs `slots` calls at once, each for a `service_time` as its command line has it; `orders` tell
+    it what to write: `embedded/scripted/script.py`.
     """
 
     described: str
     models: Mapping[str, Entry]
     committees: str = ""
     orders: Sequence[Mapping[str, object]] = ()
+    slots: int = 16
+    service_time: str = "0"
 
     def real(self) -> str:
         """The fleet file with which workers launch the models on the CPU. Installs what that needs."""
@@ -49,7 +52,8 @@ class EmbeddedFleet:
     def stand_ins(self) -> dict[str, list[str]]:
         """The scripted runtimes by name, with their arguments: one writes for all models, one a classifier scores."""
         weights = str(models.make("scripted"))
-        common = ["--model", weights, "--tokenizer", weights, "--slots", "16"]
+        common = ["--model", weights, "--tokenizer", weights, "--slots", str(self.slots)]
+        common += ["--service-time", self.service_time]
         told: dict[str, list[str]] = {}
         for seed, (name, entry) in enumerate(self.models.items()):
             own = ["--is-embedding", "--seed", str(seed)] if entry.classifies else []
