@@ -104,6 +104,7 @@ def test_a_text_that_one_member_did_not_score_is_in_no_mean() -> None:
         Outcome.CONTEXT_OVERFLOW,
         Outcome.ABORTED,
         Outcome.FAILED,
+        Outcome.POISONED,
     }
     assert (seeds.mean, grm.mean, made.disagreement, made.chosen) == (1.0, 3.0, 1.0, 1)
 

@@ -30,6 +30,7 @@ FAILURES = (
     Outcome.CONTEXT_OVERFLOW,
     Outcome.ABORTED,
     Outcome.FAILED,
+    Outcome.POISONED,
 )
 
 
@@ -53,6 +54,7 @@ def test_an_outage_a_truncation_and_an_unreadable_reply_are_told_apart() -> None
         Outcome.CONTEXT_OVERFLOW: 0,
         Outcome.ABORTED: 0,
         Outcome.FAILED: 2,
+        Outcome.POISONED: 0,
     }
     assert (part.answers.valid.count, part.answers.valid.n) == (3, 10)
     assert (part.answered.count, part.answered.n) == (1, 3)

@@ -20,6 +20,7 @@ FAILURES = [
     Outcome.CONTEXT_OVERFLOW,
     Outcome.ABORTED,
     Outcome.FAILED,
+    Outcome.POISONED,
 ]
 counts = st.dictionaries(st.sampled_from(Winner), st.integers(1, 2))
 answers: st.SearchStrategy[Votes] = st.fixed_dictionaries({Order.AB: counts, Order.BA: counts})

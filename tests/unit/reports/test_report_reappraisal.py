@@ -38,6 +38,7 @@ def test_the_gate_is_counted_by_text_and_its_failures_by_item() -> None:
         Outcome.CONTEXT_OVERFLOW: 0,
         Outcome.ABORTED: 0,
         Outcome.FAILED: 1,
+        Outcome.POISONED: 0,
     }
     assert (gate.repeated.count, gate.repeated.n) == (3, 8)
     assert (gate.none_passed.count, gate.none_passed.n) == (1, 4)

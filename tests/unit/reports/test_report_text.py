@@ -105,7 +105,7 @@ def test_a_panel_has_a_row_a_judge() -> None:
     labels, agreeing, samples = rows_of(text, "other")
     assert labels[:2] == ["1 of 2", "50.0 %"]
     assert agreeing == ["2 of 3 (66.7 %)", "1 of 2 (50.0 %)", "4 of 4 (100.0 %)", "0 of 2 (0.0 %)", "–"]
-    assert samples == ["4", "0", "0", "0", "0", "0", "2", "0 of 4 (0.0 %)"]
+    assert samples == ["4", "0", "0", "0", "0", "0", "2", "0", "0 of 4 (0.0 %)"]
     assert "- other: 6 calls, 300 prompt tokens (25.0 % cached), 6 completion tokens." in text
     assert "## Position" not in text
     assert "samples with an answer" not in text
