@@ -107,6 +107,20 @@ def test_a_bell_for_another_model_is_refused(parts: Parts) -> None:
     broker.close()
 
 
+def test_every_eighth_chunk_is_of_the_oldest_job(parts: Parts) -> None:
+    parts.settings["CHUNK_SLOTS"] = "1"
+    parts.runtime()
+    parts.maintenance()
+    tenant = parts.tenant()
+    bulk = parts.queue(tenant, 64, priority="bulk")
+    standard = parts.queue(tenant, 20 * 32)
+    parts.worker()
+    parts.wait_until_ended(bulk)
+    parts.wait_until_ended(standard)
+    claimed = [row["job_id"] for row in parts.rows("SELECT job_id FROM chunk WHERE stage = 'hear' ORDER BY claimed_at")]
+    assert [place for place, job_id in enumerate(claimed, 1) if job_id == bulk] == [8, 16]
+
+
 def test_sigterm_hands_running_chunks_back_and_stops(parts: Parts) -> None:
     parts.settings["DRAIN"] = "0"
     parts.runtime("--service-time", "lognormal:600,0.01")
