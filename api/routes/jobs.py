@@ -248,7 +248,7 @@ def _queued(submitted: Submitted) -> Response:
     at_hand = parts()
     for model in submitted.models:
         at_hand.metrics.submitted(model)
-        at_hand.bell.ring(model, submitted.chunks)
+    at_hand.bell.ring(submitted.models, submitted.chunks)
     response = _job(submitted.view, HTTPStatus.ACCEPTED)
     response.headers["Location"] = f"/v1/jobs/{shown('job', submitted.job_id)}"
     return response
