@@ -184,6 +184,17 @@ def test_what_is_served_of_one_model_counts_for_no_other(engine: Engine) -> None
     assert jobs_of(take(engine, 2, "other")) == [other[first], other[second]]
 
 
+def test_counts_outgrow_small_numbers(engine: Engine) -> None:
+    tenant = make_tenant(engine)
+    queue_job(engine, tenant, 3 * CHUNK)
+    take(engine, 1)
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE turn SET served = 32767"))
+        connection.execute(text("UPDATE share SET served = 32767"))
+    take(engine, 1)
+    assert served(engine) == {(MODEL, 1, tenant): 32767 + COST}
+
+
 def complete(engine: Engine, _tenant: UUID, _job_id: UUID) -> None:
     for held in take(engine, 2):
         end(engine, held)
