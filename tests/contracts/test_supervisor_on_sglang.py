@@ -77,7 +77,7 @@ options = {{ mode = "direct" }}
 """,
         encoding="utf-8",
     )
-    parts.settings |= {"RUNTIME_LOGS": str(parts.folder), "RUNTIME_PATIENCE": "10", "RUNTIME_FAILURES": "20"}
+    parts.settings |= {"RUNTIME_LOGS": str(parts.folder), "RUNTIME_PATIENCE": "15", "RUNTIME_FAILURES": "20"}
     shared = shared_memory()
     parts.maintenance()
     worker = parts.start("worker", "workers", "gpu", "--model", MODEL, env={**parts.environment, **sglang_environment})
