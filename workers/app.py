@@ -127,6 +127,7 @@ def consume(settings: Settings, model: str, worker: GpuWorker, slots: int) -> bo
 
     worker_shutting_down.connect(drain, weak=False)
     setup_logging.connect(_keep_logs, weak=False)
+    vars(sys)["__stdout__"] = None  # where Celery prints that it stops: not a line of JSON, and not to be switched off
     log.info("worker_ready")
     consumer = broker.Worker(
         pool="threads",
