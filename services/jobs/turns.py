@@ -40,7 +40,8 @@ _NUMBER = "cast(:{} AS bigint)".format
 _JOB, _TENANT, _CALLS = _NUMBER("job_start"), _NUMBER("tenant_start"), _NUMBER("calls")
 
 # The jobs in line are probed in order, no further than the first with a claimable chunk: the line is materialized as it
-# is sorted, and a scalar subquery is never made a join, which would reorder it and read every queued chunk.
+# is sorted, and a scalar subquery is never made a join, which would reorder it and read every queued chunk. The order
+# within it is that of an index: else the planner may read the table instead, up to the first queued chunk.
 _NEXT = """
     WITH line AS MATERIALIZED (
         SELECT turn.job_id, turn.priority,
@@ -51,7 +52,8 @@ _NEXT = """
         WINDOW class AS (PARTITION BY turn.priority), tenant AS (PARTITION BY turn.priority, turn.tenant_id)
         ORDER BY {order}
     )
-    SELECT job_id, priority, tenant_start, job_start FROM line WHERE (SELECT true FROM chunk WHERE {claimable} LIMIT 1)
+    SELECT job_id, priority, tenant_start, job_start FROM line
+    WHERE (SELECT true FROM chunk WHERE {claimable} ORDER BY chunk.ordinal, chunk.part LIMIT 1)
     LIMIT 1
 """
 _OF_THE_LINE = CLAIMABLE.format(job_id="line.job_id", priority="line.priority")
@@ -73,23 +75,20 @@ CHARGE = text(
     """
 )
 
-# A share goes with its tenant's last turn. Of two that go at once each may leave it to the other: then it stays for the
-# next one. Who comes back finds no credit in it.
-STEP_DOWN = text(
+# A share goes with its tenant's last turn. Of two that go at once one waits here for the other, and finds its turn gone.
+LEAVE = text(
     """
-    WITH gone AS (
-        DELETE FROM turn WHERE job_id = :job_id RETURNING model, priority, tenant_id
-    ), idle AS MATERIALIZED (
-        SELECT share.model, share.priority, share.tenant_id FROM share JOIN gone USING (model, priority, tenant_id)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM turn
-            WHERE turn.model = share.model AND turn.priority = share.priority AND turn.tenant_id = share.tenant_id
-              AND turn.job_id <> :job_id
-        )
-        ORDER BY share.model FOR UPDATE OF share
+    WITH gone AS (DELETE FROM turn WHERE job_id = :job_id RETURNING model, priority, tenant_id)
+    SELECT share.model, share.priority, share.tenant_id FROM share JOIN gone USING (model, priority, tenant_id)
+    ORDER BY share.model FOR UPDATE OF share
+    """
+)
+FORGET_SHARE = text(
+    """
+    DELETE FROM share WHERE model = :model AND priority = :priority AND tenant_id = :tenant_id AND NOT EXISTS (
+        SELECT 1 FROM turn
+        WHERE turn.model = share.model AND turn.priority = share.priority AND turn.tenant_id = share.tenant_id
     )
-    DELETE FROM share USING idle
-    WHERE share.model = idle.model AND share.priority = idle.priority AND share.tenant_id = idle.tenant_id
     """
 )
 
@@ -130,4 +129,5 @@ def charge(connection: Connection, model: str, place: Place, calls: int, *, in_t
 
 def step_down(connection: Connection, job_id: UUID) -> None:
     """Take a job that ends out of all lines. The caller holds its lock."""
-    connection.execute(STEP_DOWN, {"job_id": job_id})
+    for share in connection.execute(LEAVE, {"job_id": job_id}).mappings().all():
+        connection.execute(FORGET_SHARE, dict(share))
