@@ -75,7 +75,7 @@ CHARGE = text(
     """
 )
 
-# A share goes with its tenant's last turn. Of two that go at once one waits here for the other, and finds its turn gone.
+# A share goes with its tenant's last turn. Of two that go at once one waits here, and finds the other's turn gone.
 LEAVE = text(
     """
     WITH gone AS (DELETE FROM turn WHERE job_id = :job_id RETURNING model, priority, tenant_id)

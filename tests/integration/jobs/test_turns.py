@@ -19,10 +19,13 @@ from services.jobs.claim import Claim, claim
 from services.jobs.record import Recorder
 from services.jobs.rescue import expire_overdue
 from services.jobs.stages import CONCLUDE, Step, lay_out
+from services.jobs.turns import step_down
 from services.vocabulary import Priority, Stage
 from tests.factories import MODEL, make_tenant, queue_job
 from tests.hearings import a_worker, heard, taken
 from tests.invariants import check_ended_job
+from tests.locks import sessions_waiting
+from tests.parts import eventually
 
 URL = "http://assizes.test"
 CHUNK = 32  # items, which take two calls each
@@ -236,6 +239,24 @@ def test_a_share_stays_for_the_tenants_other_jobs(engine: Engine) -> None:
     end(engine, held)
     assert held.job_id == ended
     assert (in_line(engine), served(engine)) == ({(MODEL, open_one)}, {(MODEL, 1, tenant): COST})
+
+
+def test_a_share_goes_when_the_last_two_jobs_end_at_once(engine: Engine) -> None:
+    tenant = make_tenant(engine)
+    first, second = queue_job(engine, tenant, CHUNK), queue_job(engine, tenant, CHUNK)
+    take(engine, 2)
+
+    def end_second() -> None:
+        with transaction(engine) as connection:
+            step_down(connection, second)
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction(engine) as connection:
+            step_down(connection, first)
+            ending = pool.submit(end_second)
+            eventually(lambda: ending.done() or sessions_waiting(engine) == 1, "the second end waits")
+        ending.result(timeout=30)
+    assert (in_line(engine), served(engine)) == (set(), {})
 
 
 def test_claims_ends_cancels_and_submissions_at_once_never_deadlock(engine: Engine) -> None:
