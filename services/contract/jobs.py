@@ -33,7 +33,7 @@ from services.contract.options import (
     ScoringSettings,
 )
 from services.contract.webhooks import Callback, rfc3339
-from services.vocabulary import JobKind, JobStatus
+from services.vocabulary import ItemStatus, JobKind, JobStatus
 
 DEFAULT_DEADLINE = timedelta(days=7)
 LONGEST_DEADLINE = timedelta(days=30)
@@ -74,7 +74,7 @@ class RereadRequest(Request):
     callback: Callback | None = None
 
 
-RetriedStatus = Literal["failed", "expired", "cancelled"]
+RetriedStatus = Literal[ItemStatus.FAILED, ItemStatus.EXPIRED, ItemStatus.CANCELLED]
 
 
 class RetryRequest(Request):

@@ -7,12 +7,12 @@ job came to stays as it is. Two retries of one job are two jobs.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-from services.contract.jobs import DEFAULT_DEADLINE, RetryRequest
+from services.contract.jobs import DEFAULT_DEADLINE, RetriedStatus, RetryRequest
 from services.contract.options import (
     CommitteeSettings,
     JobSettings,
@@ -35,7 +35,7 @@ from services.jobs.submit import Submitted
 from services.vocabulary import ItemStatus, Priority, Stage, Task
 
 REFUSED = "the job cannot be tried again"
-UNANSWERED = (ItemStatus.FAILED, ItemStatus.EXPIRED, ItemStatus.CANCELLED)
+UNANSWERED: Sequence[ItemStatus] = get_args(RetriedStatus)
 
 IS_REREAD = text(f"SELECT EXISTS (SELECT 1 FROM chunk WHERE job_id = :source AND stage = '{Stage.REREAD}')")
 
@@ -100,7 +100,7 @@ def read_retry(body: bytes) -> Sequence[ItemStatus]:
     Raises Malformed, Invalid.
     """
     request, _ = read_of_job(body, RetryRequest, REFUSED)
-    return UNANSWERED if request.only is None else [ItemStatus(status) for status in request.only]
+    return UNANSWERED if request.only is None else request.only
 
 
 def submit_retry(

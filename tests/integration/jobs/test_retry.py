@@ -21,7 +21,7 @@ from services.jobs.request import read_job_with_items
 from services.jobs.reread import read_reread, submit_reread
 from services.jobs.rescue import expire_overdue
 from services.jobs.results import stream_results
-from services.jobs.retry import UNANSWERED, submit_retry
+from services.jobs.retry import read_retry, submit_retry
 from services.jobs.submit import submit
 from services.vocabulary import ItemStatus
 from tests import stages
@@ -30,6 +30,13 @@ from tests.hearings import a_worker, heard, taken
 from tests.invariants import check_ended_job
 
 URL = "http://assizes.test"
+EVERY = read_retry(b"")
+
+
+def test_whatever_has_no_answer_can_be_tried_again() -> None:
+    unanswered = [status for status in ItemStatus if status is not ItemStatus.SUCCEEDED]
+    assert sorted(EVERY) == sorted(unanswered)
+    assert read_retry(json.dumps({"only": unanswered}).encode()) == unanswered
 
 
 @pytest.fixture
@@ -72,7 +79,7 @@ def expired(engine: Engine, tenant: UUID, job_id: UUID) -> UUID:
 
 
 def retried(engine: Engine, tenant: UUID, job_id: UUID, *only: str, fleet: Fleet = FLEET) -> UUID:
-    return submit_retry(engine, tenant, job_id, [ItemStatus(one) for one in only] or UNANSWERED, fleet).job_id
+    return submit_retry(engine, tenant, job_id, [ItemStatus(one) for one in only] or EVERY, fleet).job_id
 
 
 def items(engine: Engine, job_id: UUID) -> list[tuple[int, str, str]]:
