@@ -25,6 +25,7 @@ from services.jobs.states import ENDED
 from tests.factories import MODEL, make_tenant, queue_job
 
 PATIENCE = 90.0  # seconds for what takes a few: a test must not fail because the machine is busy
+LONG_LEASE = {"LEASE": "20", "HEARTBEAT": "5"}  # where nobody may be taken for dead, however busy it is
 
 
 class Starter(Protocol):

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,7 +23,7 @@ from celery.worker import state as celery_state
 from sqlalchemy import Engine
 
 from services.foundation.broker import hear_queue, make_broker
-from services.foundation.database import make_engine, worker_sessions
+from services.foundation.database import PASSING, make_engine, worker_sessions
 from services.foundation.errors import Misconfigured
 from services.foundation.fleet import FleetModel, load_fleet
 from services.foundation.identifiers import new_id
@@ -45,6 +46,7 @@ from workers.tasks import add_tasks
 log = structlog.get_logger(__name__)
 
 BROKER_PATIENCE = 15.0
+DATABASE_PAUSE = 1.0
 EX_FAILED, EX_DEFUNCT = 1, 3  # exit codes; 2 is a misconfiguration's
 
 
@@ -66,7 +68,7 @@ def run_worker(settings: Settings, name: str) -> int:
     structlog.contextvars.bind_contextvars(worker=str(worker_id))
     metrics = WorkerMetrics(name)
     engine = make_engine(settings.database_url, worker_sessions(worker_id), pool_size=settings.chunk_slots + 4)
-    enrol(engine, worker_id, name, socket.gethostname(), os.getpid(), settings.chunk_slots, settings.lease)
+    _enrol(engine, worker_id, name, settings)
     defunct = False
     try:
         with (
@@ -108,13 +110,33 @@ def run_worker(settings: Settings, name: str) -> int:
                 worker.close()
                 supervisor.close()
                 defunct = supervisor.state is WorkerState.DEFUNCT
-                close_epochs(engine, worker_id)
     finally:
-        retire(engine, worker_id, defunct=defunct)
+        _retire(engine, worker_id, defunct)
         engine.dispose()
     if defunct:
         return EX_DEFUNCT
     return 0 if consumed and not worker.failed else EX_FAILED
+
+
+def _enrol(engine: Engine, worker_id: UUID, model: str, settings: Settings) -> None:
+    """Put this worker on the list, once the database is there: parts may be started in any order."""
+    while True:
+        try:
+            enrol(engine, worker_id, model, socket.gethostname(), os.getpid(), settings.chunk_slots, settings.lease)
+        except PASSING as error:
+            log.warning("database_away", error=type(error.orig).__name__)
+            time.sleep(DATABASE_PAUSE)
+        else:
+            return
+
+
+def _retire(engine: Engine, worker_id: UUID, defunct: bool) -> None:
+    """The last word of this worker. Where the database does not hear it, the lease tells."""
+    try:
+        close_epochs(engine, worker_id)
+        retire(engine, worker_id, defunct=defunct)
+    except PASSING as error:
+        log.warning("database_away", error=type(error.orig).__name__)
 
 
 def consume(settings: Settings, model: str, worker: GpuWorker, slots: int) -> bool:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.invariants import check_ended_job
-from tests.parts import Parts, eventually
+from tests.parts import LONG_LEASE, Parts, eventually
 
 pytestmark = pytest.mark.chaos
 
@@ -41,6 +41,7 @@ def check_whole(parts: Parts, job_id: Any) -> None:
     ],
 )
 def test_broken_answers_in_mid_job(parts: Parts, fault: str) -> None:
+    parts.settings |= LONG_LEASE
     parts.runtime(*SLOW)
     parts.maintenance()
     worker = parts.worker()
@@ -56,7 +57,7 @@ def test_broken_answers_in_mid_job(parts: Parts, fault: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["hang", "hang_healthy"])
 def test_a_runtime_that_hangs_until_somebody_restarts_it(parts: Parts, fault: str) -> None:
-    parts.settings["RUNTIME_PATIENCE"] = "5"
+    parts.settings |= {"RUNTIME_PATIENCE": "5", **LONG_LEASE}
     runtime = parts.runtime(*SLOW)
     parts.maintenance()
     worker = parts.worker()
@@ -72,7 +73,7 @@ def test_a_runtime_that_hangs_until_somebody_restarts_it(parts: Parts, fault: st
 
 @pytest.mark.slow
 def test_a_slow_prefill_is_no_fault(parts: Parts) -> None:
-    parts.settings["RUNTIME_PATIENCE"] = "5"
+    parts.settings |= {"RUNTIME_PATIENCE": "5", **LONG_LEASE}
     parts.runtime(*SLOW)
     parts.maintenance()
     worker = parts.worker()

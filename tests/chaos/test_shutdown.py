@@ -14,10 +14,11 @@ from alembic.script import ScriptDirectory
 
 from embedded.places import CHECKOUT
 from embedded.postgres import Postgres
+from embedded.processes import Child
 from embedded.valkey import Valkey
 from tests.factories import MODEL, comparisons
 from tests.invariants import check_ended_job
-from tests.parts import Parts, eventually
+from tests.parts import LONG_LEASE, Parts, eventually
 from tests.servers import OwnPostgres, OwnValkey
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -100,24 +101,29 @@ def test_parts_start_in_any_order(
     own_postgres.end()
     own_valkey.end()
     port = free_port()
-    start: dict[str, Callable[[], object]] = {
+
+    def worker_that_waits() -> Child:
+        worker = parts.worker()
+        if order.index("worker") < order.index("database"):
+            eventually(lambda: "database_away" in worker.log.read_text(), "it misses the database")
+        return worker
+
+    start: dict[str, Callable[[], Child | None]] = {
         "database": own_postgres.start,
         "broker": own_valkey.start,
         "runtime": parts.runtime,
-        "worker": parts.worker,
+        "worker": worker_that_waits,
         "maintenance": parts.maintenance,
         "api": lambda: parts.start("api", "api", "--port", str(port)),
     }
-    started = []
-    for part in order:
-        started.append(start[part]())
-        time.sleep(2)  # long enough to miss what is not there yet
+    started = [start[part]() for part in order]
     eventually(lambda: parts.answers("/readyz", f"http://127.0.0.1:{port}"), "the API is ready")
     post_job(parts, port)
     assert [child for child in started if child is not None and child.ended()] == []
 
 
 def test_a_rolling_restart_under_a_newer_migration(parts: Parts, tmp_path: Path, database_url: str) -> None:
+    parts.settings |= LONG_LEASE
     parts.runtime(*SLOW)
     old = [parts.worker(), parts.maintenance()]
     job_id = parts.queue(tenant := parts.tenant(), ITEMS)

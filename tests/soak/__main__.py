@@ -7,6 +7,7 @@ every callback was told, no item was blamed for a fault, no part ended by itself
 import argparse
 import json
 import random
+import shutil
 import socket
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from tests.soak.watch import Watch
 CALM = 20.0  # seconds at the beginning without a fault
 BETWEEN = (1.0, 8.0)  # seconds between two faults
 TICK = 0.25
+WRONG = {"400", "404", "409", "422", "500"}  # what no caller did anything for
 LAST_JOBS = 600.0  # seconds after the last fault within which every job must have ended
 BLAMED = text(
     "SELECT job_id, seq, error_code, error_message FROM verdict WHERE error_code IN ('poisoned', 'runtime_error')"
@@ -106,7 +108,7 @@ def finish(stack: Stack) -> list[str]:
 
 def check_all(stack: Stack, callers: Callers) -> list[str]:
     """What is wrong with the jobs."""
-    found = []
+    found = [f"{count} answers {code}" for code, count in callers.answers.items() if code in WRONG]
     with transaction(stack.engine) as connection:
         jobs = connection.execute(JOBS).all()
         found += [f"{row.error_code}: item {row.seq} of {row.job_id}" for row in connection.execute(BLAMED)]
@@ -152,10 +154,14 @@ def main() -> int:
     print(f"logs and data in {folder}", flush=True)
     with closing(Receiver()) as receiver, closing(Stack(folder, free_ports(4))) as stack:
         try:
-            return min(1, endure(stack, receiver, given.minutes, seed))
+            breaches = endure(stack, receiver, given.minutes, seed)
         except Stuck as stuck:
             print(stuck)
             return 1
+    if breaches:
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":

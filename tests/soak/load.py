@@ -19,6 +19,7 @@ from tests.factories import comparisons
 from tests.soak.stack import Stack
 
 MOST_OPEN_ITEMS = 1500
+ANSWER = 10.0  # seconds that a caller waits: an API may be frozen
 OPEN = text("SELECT coalesce(sum(total), 0) FROM job WHERE ended_at IS NULL")
 SIZES = (1, 5, 40, 40, 300)
 
@@ -52,7 +53,7 @@ class Receiver:
 
 
 class Callers:
-    """They keep the service busy. `accepted` are the jobs that were answered with 202."""
+    """They keep the service busy. `accepted` are the jobs answered with 202, `answers` counts all statuses."""
 
     def __init__(self, stack: Stack, chance: random.Random, receiver: Receiver) -> None:
         self._stack = stack
@@ -100,7 +101,7 @@ class Callers:
             case "panel":
                 return {"kind": "judgement", "judges": ["judge", "grades"], "items": comparisons(size)}
             case "samples":
-                options = {"samples": 3, "sampling": {"temperature": 0.7}}
+                options = {"mode": "reason", "samples": 3}
                 return {"kind": "judgement", "judges": ["judge"], "items": comparisons(size), "options": options}
             case "reappraisal":
                 options = {"candidates": 2, "compare": "judge"}
@@ -115,7 +116,7 @@ class Callers:
         """POST to one of the APIs; None when there was no answer."""
         url = self._chance.choice(self._stack.apis)
         try:
-            answer = httpx.post(url + path, json=body, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+            answer = httpx.post(url + path, json=body, headers={"Authorization": f"Bearer {key}"}, timeout=ANSWER)
         except httpx.TransportError as error:
             self.answers[type(error).__name__] += 1
             return None
