@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, datetime
 from queue import SimpleQueue
+from uuid import UUID
 
 from sqlalchemy import Engine
 
@@ -50,9 +51,10 @@ def session(
     judge: Judge,
     carrier: Everything,
     interrupted: Callable[[], bool] = lambda: False,
+    epoch_id: UUID | None = None,
 ) -> Session:
-    """A session over a claimed chunk, in an epoch of its own."""
-    epoch_id = new_id()
+    """A session over a claimed chunk, by default in an epoch of its own."""
+    epoch_id = epoch_id or new_id()
     return Session(
         engine=engine,
         held=held,

@@ -40,12 +40,16 @@ LOOK = 1.0  # seconds between two looks for cancels and deadlines
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One start of the runtime: its row, its number, the judge that asks no more than it takes, its anchors."""
+    """One start of the runtime: its row, its number, the judge that asks no more than it takes, its anchors.
+
+    `opened_at` is on the monotonic clock.
+    """
 
     id: UUID
     start: int
     judge: Judge
     anchors: Anchors
+    opened_at: float
 
 
 @dataclass(slots=True)
@@ -88,6 +92,7 @@ class GpuWorker:
         self._lock = threading.Lock()
         self._tokens = 0
         self._claims = 0  # into the chunk slots
+        self._others_until = -math.inf  # on the monotonic clock: until then others are heard than suspects
         self._leased_until = -math.inf  # on this process's monotonic clock
         self._draining = threading.Event()
         self._ended = threading.Event()
@@ -134,11 +139,14 @@ class GpuWorker:
                 return
             if slot is None:
                 return
+            began = time.monotonic()
             try:
                 self._hear(slot, epoch)
             finally:
                 with self._lock:
                     del self._slots[slot.held.claim_key]
+                    if slot.held.alone:
+                        self._others_until = 2 * time.monotonic() - began
 
     def _take(self) -> Slot | None:
         with self._lock:  # so that no more than the chunk slots hold standard work, and none is taken while draining
@@ -149,8 +157,16 @@ class GpuWorker:
             self._stranded.clear()  # the runtime has outlived them
             least = Priority.BULK if len(self._slots) < self._settings.chunk_slots else Priority.INTERACTIVE
             oldest = least is Priority.BULK and self._claims % OLDEST_EVERY == OLDEST_EVERY - 1
-            beside = bool(self._slots)
-            held = claim(self._engine, self._worker_id, self._judge.name, least, oldest=oldest, beside=beside)
+            held = claim(
+                self._engine,
+                self._worker_id,
+                self._judge.name,
+                least,
+                oldest=oldest,
+                suspects_first=self._suspects_first(),
+                beside=bool(self._slots),
+                shared=self._runtime.attached,
+            )
             if held is None:
                 return None
             self._claims += least is Priority.BULK
@@ -203,15 +219,19 @@ class GpuWorker:
     def _bereaved(self, claims: Sequence[Claim]) -> bool:
         """The runtime died with these claims in flight. Returns whether that counts against the runtime.
 
-        It does not where one ran alone: then the item is suspected.
+        It does not where something is charged that was there before, or ran alone: then that is suspected.
         """
         log.warning("runtime_died", in_flight=[_named(held.claim_key) for held in claims])
-        if self._epoch is not None:
-            try:
-                tell_of_runtime(self._engine, claims, self._epoch.id)
-            except PASSING as error:  # nobody is charged then: who is guilty is so the next time, too
-                log.warning("deaths_not_told", error=type(error.orig).__name__)
-        return not any(held.alone for held in claims)
+        if self._epoch is None or self._draining.is_set():  # or told to stop, as we are
+            return True
+        charged = tell_of_runtime(self._engine, claims, self._epoch.id)
+        return not (charged and any(held.alone or held.deaths for held in claims))
+
+    def _suspects_first(self) -> bool:
+        """Whether what must run alone comes before all else: not before the runtime's present start has shown that it
+        can answer, and not so that more than half of the time goes to that."""
+        assert self._epoch is not None
+        return self._switchboard.answered_at > self._epoch.opened_at and time.monotonic() >= self._others_until
 
     def _keep_epoch(self) -> Epoch:
         """The epoch of the runtime's present start, opened when it is another than before."""
@@ -224,7 +244,7 @@ class GpuWorker:
                 epoch_id = self._record_epoch(start)
                 judge = self._judge.within(start.info.context_length)
                 self._switchboard.resize(start.info.max_running_requests)
-                self._epoch = Epoch(epoch_id, start.number, judge, Anchors(self._engine, epoch_id))
+                self._epoch = Epoch(epoch_id, start.number, judge, Anchors(self._engine, epoch_id), time.monotonic())
                 log.info("epoch_opened", epoch=str(epoch_id), runtime=start.info.version)
             return self._epoch
 

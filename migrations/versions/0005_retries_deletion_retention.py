@@ -1,7 +1,7 @@
 """Retries, deletion and retention: links between jobs, jobs that are being removed, events that take deliveries along.
 
-It locks `job`, `event`, `delivery` and `delivery_attempt` against writing until it commits, while the keys of the
-deliveries are checked, and rewrites nothing.
+It locks `job`, `chunk`, `event`, `delivery` and `delivery_attempt` against writing until it commits, while indexes are
+made and the keys of the deliveries are checked, and rewrites nothing.
 
 The way down removes what is left of deleted jobs, which would be there again; retries stay and forget what they retry.
 
@@ -28,6 +28,9 @@ def upgrade() -> None:
     for column in ("reread_of", "retry_of"):
         op.create_index(f"job_{column}", "job", [column], postgresql_where=sa.text(f"{column} IS NOT NULL"))
     op.create_index("job_deleted", "job", ["deleted_at"], postgresql_where=sa.text("deleted_at IS NOT NULL"))
+    op.create_index("job_ended", "job", ["ended_at", "id"], postgresql_where=sa.text("deleted_at IS NULL"))
+    op.create_index("job_of_day", "job", ["day"])
+    op.create_index("chunk_reread", "chunk", ["job_id"], postgresql_where=sa.text("stage = 'reread'"))
     for table, column, target in KEYS:
         _replace_key(table, column, target, "CASCADE")
 
@@ -38,7 +41,8 @@ def downgrade() -> None:
     op.execute("DELETE FROM job WHERE deleted_at IS NOT NULL")
     for table, column, target in KEYS:
         _replace_key(table, column, target, None)
-    for index in ("job_deleted", "job_retry_of", "job_reread_of"):
+    op.drop_index("chunk_reread", "chunk")
+    for index in ("job_of_day", "job_ended", "job_deleted", "job_retry_of", "job_reread_of"):
         op.drop_index(index, "job")
     op.drop_column("job", "deleted_at")
     op.drop_column("job", "retry_of")

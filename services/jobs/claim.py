@@ -2,8 +2,8 @@
 
 Guarantee: a chunk is held by one worker at a time; each claim raises its fence. Only chunks of the worker's own model
 are seen. The best chunk is the first one of the job whose turn it is: `services/jobs/turns.py`. It is charged in the
-claim's own transaction, so what is under way counts. What must run alone comes first, out of turn, and is taken only by
-a worker that hears nothing else; until then that worker takes nothing.
+claim's own transaction, so what is under way counts. What must run alone (`services/jobs/deaths.py`) is taken out of
+turn, and only by a worker that hears nothing else.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, RowMapping, text
 
 from services.foundation.database import transaction
-from services.jobs.turns import CLAIMABLE, charge, next_in_line
+from services.jobs.turns import CLAIMABLE, Place, charge, next_in_line
 from services.vocabulary import Priority, Stage
 
 _TAKE = """
@@ -38,6 +38,14 @@ TAKE = text(_TAKE.format(which=IN_TURN, order="ordinal, part"))
 
 SUSPECT = "chunk.model = :model AND chunk.state = 'queued' AND chunk.alone"
 TAKE_SUSPECT = text(_TAKE.format(which=SUSPECT, order="priority, job_id, ordinal, part"))
+# Of workers that share a runtime one claims at a time.
+SHARE = text("SELECT pg_advisory_xact_lock(hashtextextended('runtime of ' || :model, 0))")
+OTHERS = text(
+    """
+    SELECT count(*) > 0 AS any, coalesce(bool_or(alone), false) AS alone FROM chunk
+    WHERE model = :model AND state = 'running' AND claimed_by <> :worker
+    """
+)
 ANY_SUSPECT = text(f"SELECT EXISTS (SELECT 1 FROM chunk WHERE {SUSPECT})")
 
 START = text(
@@ -111,30 +119,57 @@ def claim(
     least: Priority = Priority.BULK,
     *,
     oldest: bool = False,
+    suspects_first: bool = True,
     beside: bool = False,
+    shared: bool = False,
 ) -> Claim | None:
     """Take the best queued chunk of `model` with at least the urgency `least`, or None when there is none.
 
-    With `oldest` it is one of the oldest job, out of turn: whoever asks so now and then lets nothing starve. `beside`
-    says that the worker hears something else already: then it gets nothing while a chunk waits that must run alone.
+    With `oldest` it is one of the oldest job, out of turn: whoever asks so now and then lets nothing starve.
+
+    `suspects_first`: what must run alone comes before all else, if the worker hears nothing `beside` it; while it does,
+    it gets nothing until it has done with that. Otherwise a suspect comes when there is nothing else. `shared`: the
+    model's workers share one runtime, so that alone means alone among all of theirs.
     """
     with transaction(engine) as connection:
-        if beside:
-            if connection.scalar(ANY_SUSPECT, {"model": model}):
+        if shared:
+            connection.execute(SHARE, {"model": model})
+            others = connection.execute(OTHERS, {"model": model, "worker": worker_id}).one()
+            if others.alone:
                 return None
-            held = None
-        else:
-            held = _take_suspect(connection, worker_id, model)
-        held = held or _take(connection, worker_id, model, least, oldest)
+            beside |= others.any
+        held = _take_any(connection, worker_id, model, least, oldest, suspects_first, beside)
     if held is not None:
         with transaction(engine) as connection:
             connection.execute(START, {"job_id": held.job_id})
     return held
 
 
+def _take_any(
+    connection: Connection,
+    worker_id: UUID,
+    model: str,
+    least: Priority,
+    oldest: bool,
+    suspects_first: bool,
+    beside: bool,
+) -> Claim | None:
+    if not suspects_first:
+        held = _take(connection, worker_id, model, least, oldest)
+        return held if held or beside else _take_suspect(connection, worker_id, model)
+    if beside:
+        waits = connection.scalar(ANY_SUSPECT, {"model": model})
+        return None if waits else _take(connection, worker_id, model, least, oldest)
+    return _take_suspect(connection, worker_id, model) or _take(connection, worker_id, model, least, oldest)
+
+
 def _take_suspect(connection: Connection, worker_id: UUID, model: str) -> Claim | None:
     row = connection.execute(TAKE_SUSPECT, {"worker": worker_id, "model": model}).mappings().first()
-    return None if row is None else _claimed(worker_id, row)
+    if row is None:
+        return None
+    held = _claimed(worker_id, row)
+    charge(connection, model, Place(held.job_id, held.priority, 0, 0), row["cost"], in_turn=False)
+    return held
 
 
 def _take(connection: Connection, worker_id: UUID, model: str, least: Priority, oldest: bool) -> Claim | None:

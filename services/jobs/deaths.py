@@ -1,38 +1,64 @@
 """Deaths: what is made of the chunks that were being heard when a worker or its runtime died.
 
 Guarantee: no item pays for what another one did, or for a fault of the runtime alone. A chunk that was there at
-`SUSPECT` deaths is taken apart, and its items run one by one with nothing beside them; only an item that was alone in
-flight at `GUILTY` deaths is condemned: it fails as poisoned, with the evidence. A claim's death counts once, whoever
-tells of it.
+`SUSPECT` deaths is suspected: it runs alone, with nothing beside it. If it dies then, too, it is taken apart, and its
+items run alone one by one. Only an item that was alone in flight at `GUILTY` deaths is condemned: it is asked nothing
+more and fails as poisoned, with the evidence. A claim's death counts once, whoever tells of it.
+
+Where every worker or runtime dies it is not the items: when `MOST_IN_A_ROW` suspects of a model have died and nothing else of it was
+finished since, no other is charged until something is.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+import structlog
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from services.foundation.database import transaction
+from services.foundation.identifiers import shown
 from services.jobs.claim import Claim, ClaimKey
 from services.jobs.end import lock_job
 from services.vocabulary import DeathCause
 
+log = structlog.get_logger(__name__)
+
 SUSPECT = 2  # deaths of a chunk among others
 GUILTY = 3  # deaths of an item alone
+MOST_IN_A_ROW = 2
 
 ITS_OWN = "job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model"
 
-# The chunk as it was in this claim: by now it may be somebody else's, or in parts.
+# By now the chunk may be somebody else's, or run alone.
 TELL = text(
     f"""
     INSERT INTO death (job_id, stage, ordinal, part, model, fence, alone, cause, worker_id, epoch_id)
-    SELECT job_id, stage, ordinal, part, model, :fence, alone, :cause, :worker_id, :epoch_id FROM chunk
+    SELECT job_id, stage, ordinal, part, model, :fence, :alone, :cause, :worker_id, :epoch_id FROM chunk
     WHERE {ITS_OWN} AND state IN ('queued', 'running') AND fence >= :fence
     ON CONFLICT DO NOTHING
     """
 )
-COUNT = text(f"UPDATE chunk SET deaths = deaths + 1 WHERE {ITS_OWN} RETURNING deaths, alone, state = 'queued' AS free")
+COUNT = text(f"UPDATE chunk SET deaths = deaths + 1 WHERE {ITS_OWN} AND alone = :alone")
+
+EXCUSED = text(
+    f"""
+    SELECT count(DISTINCT (job_id, stage, ordinal, part)) >= {MOST_IN_A_ROW} FROM death
+    WHERE model = :model AND alone
+      AND (job_id, stage, ordinal, part) <> (:job_id, :stage, :ordinal, :part)
+      AND told_at > coalesce((
+          SELECT max(finished_at) FROM chunk
+          WHERE model = :model AND state = 'finished' AND NOT (alone AND deaths >= {GUILTY})
+      ), '-infinity')
+    """
+)
+
+QUEUED = text(
+    f"SELECT alone, deaths, end_seq - first_seq AS items FROM chunk WHERE {ITS_OWN} AND state = 'queued' FOR UPDATE"
+)
+SET_APART = text(f"UPDATE chunk SET alone = true, deaths = 0 WHERE {ITS_OWN}")
 
 # Each item becomes a part of its own, and the chunk itself that of its first one. Verdicts go with their items; what
 # the chunk has spent stays where it is, as only sums of it are ever told.
@@ -56,7 +82,7 @@ PARTS = text(
 )
 FIRST_PART = text(
     f"""
-    UPDATE chunk SET end_seq = first_seq + 1, alone = true, deaths = 0,
+    UPDATE chunk SET end_seq = first_seq + 1, deaths = 0,
         succeeded = succeeded - :succeeded, failed = failed - :failed
     WHERE {ITS_OWN}
     """
@@ -65,44 +91,65 @@ FIRST_PART = text(
 EVIDENCE = text(
     f"""
     SELECT cause, worker_id, epoch_id, to_char(told_at AT TIME ZONE 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS told_at
-    FROM death WHERE {ITS_OWN} AND alone ORDER BY fence
+    FROM death WHERE {ITS_OWN} AND alone ORDER BY fence DESC LIMIT {GUILTY}
     """
 )
 
 
-def tell_of_deaths(
-    connection: Connection, claims: Sequence[ClaimKey], cause: DeathCause, worker_id: UUID, epoch_id: UUID | None
-) -> None:
-    """Count these claims, of one job, as having been in flight when their worker or its runtime died.
+class InFlight(NamedTuple):
+    """A claim that was in flight at a death, and whether it ran alone then."""
 
-    The caller holds the job's lock. Claims of chunks that have ended meanwhile are let be: they were not to blame.
+    claimed: ClaimKey
+    alone: bool
+
+
+def tell_of_death(
+    connection: Connection, flight: InFlight, cause: DeathCause, worker_id: UUID, epoch_id: UUID | None
+) -> bool:
+    """Count a claim as having been in flight when its worker or its runtime died. Returns whether it was charged.
+
+    The caller holds the job's lock. A chunk that has ended meanwhile is let be: it was not to blame.
     """
-    for claimed in claims:
-        key = claimed._asdict()
-        told = {**key, "cause": cause, "worker_id": worker_id, "epoch_id": epoch_id}
-        if connection.execute(TELL, told).rowcount:
-            chunk = connection.execute(COUNT, key).one()
-            if chunk.free:
-                part_if_suspect(connection, key, chunk.deaths, alone=chunk.alone)
+    key = {**flight.claimed._asdict(), "alone": flight.alone}
+    if flight.alone and cause is not DeathCause.ERROR and connection.scalar(EXCUSED, key):
+        return False
+    told = connection.execute(TELL, {**key, "cause": cause, "worker_id": worker_id, "epoch_id": epoch_id}).rowcount
+    if told:
+        connection.execute(COUNT, key)
+    return bool(told)
 
 
-def tell_of_runtime(engine: Engine, claims: Sequence[Claim], epoch_id: UUID) -> None:
-    """Count these claims of one worker as having been in flight when its runtime died. Raises a database error."""
+def tell_of_runtime(engine: Engine, claims: Sequence[Claim], epoch_id: UUID) -> bool:
+    """Count the claims of one worker as having been in flight when its runtime died. Returns whether any was charged.
+
+    What the database does not take is logged and not told: who is to blame will be there the next time, too.
+    """
+    charged = False
     for job_id, of_job in groupby(sorted(claims, key=lambda held: held.claim_key), key=lambda held: held.job_id):
-        told = list(of_job)
-        with transaction(engine) as connection:
-            if lock_job(connection, job_id) is not None:
-                keys = [held.claim_key for held in told]
-                tell_of_deaths(connection, keys, DeathCause.RUNTIME, told[0].worker_id, epoch_id)
+        try:
+            with transaction(engine) as connection:
+                if lock_job(connection, job_id) is None:
+                    continue
+                for held in of_job:
+                    flight = InFlight(held.claim_key, held.alone)
+                    charged |= tell_of_death(connection, flight, DeathCause.RUNTIME, held.worker_id, epoch_id)
+                    isolate(connection, held.key)
+        except DBAPIError as error:
+            log.warning("death_not_told", job=shown("job", job_id), error=type(error.orig).__name__)
+    return charged
 
 
-def part_if_suspect(connection: Connection, key: Mapping[str, Any], deaths: int, *, alone: bool) -> None:
-    """Take a queued chunk apart that was there at too many deaths. The caller holds its lock and its job's."""
-    if alone or deaths < SUSPECT:
+def isolate(connection: Connection, key: Mapping[str, Any]) -> None:
+    """Do with a queued chunk what its deaths call for. The caller holds its job's lock."""
+    chunk = connection.execute(QUEUED, key).first()
+    if chunk is None:
         return
-    parts = connection.execute(PARTS, key).all()
-    moved = {"succeeded": sum(part.succeeded for part in parts), "failed": sum(part.failed for part in parts)}
-    connection.execute(FIRST_PART, {**key, **moved})
+    if not chunk.alone and chunk.deaths >= SUSPECT:
+        connection.execute(SET_APART, key)
+    elif chunk.alone and chunk.deaths and chunk.items > 1:
+        parts = connection.execute(PARTS, key).all()
+        moved = {"succeeded": sum(part.succeeded for part in parts), "failed": sum(part.failed for part in parts)}
+        connection.execute(FIRST_PART, {**key, **moved})
 
 
 def condemned(held: Claim) -> bool:
@@ -117,6 +164,6 @@ def evidence(connection: Connection, key: Mapping[str, Any]) -> str:
         f"{death.cause} of worker {death.worker_id}"
         + (f" in epoch {death.epoch_id}" if death.epoch_id else "")
         + f" at {death.told_at}"
-        for death in deaths
+        for death in reversed(deaths)
     )
     return f"heard alone, it was there at {len(deaths)} deaths: {told}"

@@ -6,6 +6,7 @@ a crash at any point leaves the rest to whoever removes next.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Table, TextClause, text
@@ -19,7 +20,13 @@ from services.jobs.states import ENDED
 ITEMS_AT_ONCE = 500
 ROWS_AT_ONCE = 10_000
 
-OWN = text("SELECT status FROM job WHERE id = :job_id AND tenant_id = :tenant_id AND deleted_at IS NULL FOR UPDATE")
+# Jobs, and those that name them. Whoever deletes locks all at once and in one order: chains of retries reach far.
+LOCK_LINKED = text(
+    """
+    SELECT 1 FROM job WHERE id = ANY(:jobs) OR reread_of = ANY(:jobs) OR retry_of = ANY(:jobs) ORDER BY id FOR UPDATE
+    """
+)
+OWN = text("SELECT status FROM job WHERE id = :job_id AND tenant_id = :tenant_id AND deleted_at IS NULL")
 MARK = text("UPDATE job SET deleted_at = now() WHERE id = ANY(:jobs)")
 UNLINK = text(
     """
@@ -38,18 +45,31 @@ NEXT = text(
     ORDER BY deleted_at LIMIT 1 FOR UPDATE SKIP LOCKED
     """
 )
-FIRST_ITEM = text("SELECT min(seq) FROM item WHERE job_id = :id")
+# The first items that are left, and as many behind them as have so many traces: one item may have thousands.
+RUN = text(
+    """
+    SELECT first, coalesce(
+        (
+            SELECT greatest(seq, first + 1) FROM trace
+            WHERE day = :day AND job_id = :id AND seq >= first AND seq < first + :items
+            ORDER BY seq OFFSET :rows LIMIT 1
+        ),
+        first + :items
+    ) AS behind
+    FROM (SELECT min(seq) AS first FROM item WHERE job_id = :id AND seq >= :behind) AS left_over
+    WHERE first IS NOT NULL
+    """
+)
 REMOVE_JOB = text("DELETE FROM job WHERE id = :id")
 
 
 def _removal(table: Table) -> TextClause:
-    """Removes what a table holds of a job: of the items from `first` on, or of the whole job; not all at once."""
+    """Removes what a table holds of a job: of the items from `first` to `behind`, or `rows` of the whole job."""
     if "seq" not in table.columns:
-        some = f"SELECT ctid FROM {table.name} WHERE job_id = :id LIMIT {ROWS_AT_ONCE}"
+        some = f"SELECT ctid FROM {table.name} WHERE job_id = :id LIMIT :rows"
         return text(f"DELETE FROM {table.name} WHERE ctid = ANY(ARRAY({some}))")
     partition = "day = :day AND" if "day" in table.columns else ""
-    run = f"seq >= :first AND seq < :first + {ITEMS_AT_ONCE}"
-    return text(f"DELETE FROM {table.name} WHERE {partition} job_id = :id AND {run}")
+    return text(f"DELETE FROM {table.name} WHERE {partition} job_id = :id AND seq >= :first AND seq < :behind")
 
 
 TABLES = [table for table in reversed(SQLModel.metadata.sorted_tables) if "job_id" in table.columns]
@@ -57,11 +77,19 @@ REMOVE_ITEMS = [_removal(table) for table in TABLES if "seq" in table.columns]
 REMOVE_REST = [_removal(table) for table in TABLES if "seq" not in table.columns]
 
 
+class Removed(NamedTuple):
+    """How far a job has been removed: its items before `behind`."""
+
+    job_id: UUID
+    behind: int
+
+
 def delete(connection: Connection, tenant_id: UUID, job_id: UUID) -> None:
     """Delete an ended job. Raises NotFound, also for another tenant's and a deleted one; Conflict while it is open.
 
     Deliveries of its events that are still on their way are withdrawn; an attempt under way is not called back.
     """
+    lock_linked(connection, [job_id])
     status = connection.scalar(OWN, {"job_id": job_id, "tenant_id": tenant_id})
     if status is None:
         raise NotFound("there is no such job")
@@ -70,25 +98,35 @@ def delete(connection: Connection, tenant_id: UUID, job_id: UUID) -> None:
     mark_deleted(connection, [job_id])
 
 
+def lock_linked(connection: Connection, jobs: Sequence[UUID]) -> None:
+    """Lock jobs and all that name them, until the transaction ends. Two who do so never deadlock."""
+    connection.execute(LOCK_LINKED, {"jobs": list(jobs)})
+
+
 def mark_deleted(connection: Connection, jobs: Sequence[UUID]) -> None:
-    """Make ended jobs, whose rows the caller has locked, nobody's."""
+    """Make ended jobs nobody's. The caller has locked them and all that name them."""
     bound = {"jobs": list(jobs)}
     for statement in (MARK, UNLINK, FORGET_EVENTS):
         connection.execute(statement, bound)
 
 
-def remove_next(engine: Engine) -> bool:
-    """Remove some of what a deleted job has left, in one short transaction. False when nothing is left of any."""
+def remove_next(engine: Engine, last: Removed | None = None) -> Removed | None:
+    """Remove some of what a deleted job has left, in one short transaction. None when nothing is left of any.
+
+    `last` is what came of it the last time: so what is gone already is not searched through again.
+    """
     with transaction(engine) as connection:
         job = connection.execute(NEXT).mappings().first()
         if job is None:
-            return False
-        first = connection.scalar(FIRST_ITEM, {"id": job["id"]})
-        if first is not None:
+            return None
+        behind = last.behind if last is not None and last.job_id == job["id"] else 0
+        bound = {**job, "behind": behind, "items": ITEMS_AT_ONCE, "rows": ROWS_AT_ONCE}
+        run = connection.execute(RUN, bound).mappings().first()
+        if run is not None:
             for statement in REMOVE_ITEMS:
-                connection.execute(statement, {**job, "first": first})
-            return True
-        removed = [connection.execute(statement, {"id": job["id"]}).rowcount for statement in REMOVE_REST]
+                connection.execute(statement, {**job, **run})
+            return Removed(job["id"], run["behind"])
+        removed = [connection.execute(statement, bound).rowcount for statement in REMOVE_REST]
         if max(removed) < ROWS_AT_ONCE:
             connection.execute(REMOVE_JOB, {"id": job["id"]})
-    return True
+        return Removed(job["id"], behind)

@@ -28,12 +28,13 @@ from services.jobs.docket import Case
 from services.jobs.measure import Anchors
 from services.jobs.meter import Ending, Meter
 from services.jobs.record import Batch, Recorder
-from services.jobs.rows import trace_row
+from services.jobs.rows import settled_row, trace_row
 from services.judging.heard import Heard, unanswered
 from services.judging.judge import Judge, Question
+from services.judging.proceeding import spent
 from services.judging.prompt import Prompt
 from services.judging.runtime import RuntimeUnavailable
-from services.vocabulary import Outcome, Stage
+from services.vocabulary import ItemError, Outcome, Stage
 
 log = structlog.get_logger(__name__)
 
@@ -71,17 +72,10 @@ def hear_chunk(session: Session) -> RuntimeUnavailable | None:
 
 class _Chunk:
     def __init__(self, session: Session) -> None:
-        held = session.held
         self._session = session
-        self._held = held
-        self._brief = BRIEFS[held.stage]
-        self._settings = json.loads(held.settings)
-        self._sampling = self._brief.sampling(self._settings, session.judge)
-        self._recorder = Recorder(session.engine, held, session.public_url)
-        self._line = Line(
-            held.claim_id, held.priority, session.judge, self._sampling, session.carrier, session.interrupted
-        )
-        self._asking = Asking(self._line, self._take_down, self._flush_if_due)
+        self._held = session.held
+        self._brief = BRIEFS[session.held.stage]
+        self._recorder = Recorder(session.engine, session.held, session.public_url)
         self._batch = Batch()
         self._writing: Batch | None = None  # a batch whose commit failed, or went through without an answer
         self._flushed_at = time.monotonic()
@@ -90,11 +84,9 @@ class _Chunk:
         """See hear_chunk."""
         away: RuntimeUnavailable | None = None
         try:
+            self._get_ready()
             cases = self._open()
-            if condemned(self._held):
-                self._condemn(cases)
-            else:
-                away = self._work_off(cases)
+            away = self._work_off(cases)
             self._asking.hang_up()
             if all(case.closed for case in cases):
                 self._conclude(self._recorder.end, Ending.FINISHED)
@@ -106,27 +98,43 @@ class _Chunk:
             self._conclude(self._recorder.release, Ending.RELEASED)
             raise
         except Exception:
-            self._asking.hang_up()
+            self._hang_up()
             # what was not written may be what cannot be, and is heard again: at last item by item, each alone
             self._writing, self._batch = None, Batch()
-            self._conclude(partial(self._recorder.release, died=True), Ending.DIED)
+            if condemned(self._held):
+                self._give_up()
+            else:
+                self._conclude(partial(self._recorder.release, died=True), Ending.DIED)
             raise
         finally:
-            self._asking.hang_up()
+            self._hang_up()
         return away
+
+    def _hang_up(self) -> None:
+        self._session.carrier.hang_up(self._held.claim_id)
+
+    def _get_ready(self) -> None:
+        session, held = self._session, self._held
+        self._settings = json.loads(held.settings)
+        self._sampling = self._brief.sampling(self._settings, session.judge)
+        self._line = Line(
+            held.claim_id, held.priority, session.judge, self._sampling, session.carrier, session.interrupted
+        )
+        self._asking = Asking(self._line, self._take_down, self._flush_if_due)
 
     def _work_off(self, cases: Sequence[Case[Any]]) -> RuntimeUnavailable | None:
         away = self._measure(cases)
-        if away is None and not self._session.interrupted():
-            self._asking.work_off(cases)
-            away = self._asking.away
-        return away
+        if away is not None or self._session.interrupted():
+            return away
+        if condemned(self._held):
+            self._condemn(cases)
+            return None
+        self._asking.work_off(cases)
+        return self._asking.away
 
     def _condemn(self, cases: Sequence[Case[Any]]) -> None:
         """Ask nothing more of an item at which workers or runtimes die: each of its open calls is poisoned."""
-        with transaction(self._session.engine) as connection:
-            told = evidence(connection, self._held.key)
-        log.error("item_condemned", seq=self._held.first_seq, evidence=told)
+        told = self._evidence()
         unasked = Question(Prompt([], "", refused=told), sampling=None)
         for case in cases:
             while due := case.proceeding.open_calls():
@@ -134,6 +142,21 @@ class _Chunk:
                     heard = unanswered(Outcome.POISONED, sent=False)
                     case.proceeding.record(key, heard)
                     self._take_down(Asked(case, key, unasked), heard, None)
+
+    def _give_up(self) -> None:
+        """End a condemned item at which even that cannot be worked out: without a word of its judge."""
+        batch, told = Batch(), self._evidence()
+        if self._held.settles:
+            failed = {"code": ItemError.POISONED, "message": told}
+            batch.verdicts.append(settled_row(self._held.job_id, self._held.first_seq, spent([]), error=failed))
+        self._batch = batch
+        self._conclude(self._recorder.end, Ending.DIED)
+
+    def _evidence(self) -> str:
+        with transaction(self._session.engine) as connection:
+            told = evidence(connection, self._held.key)
+        log.error("item_condemned", seq=self._held.first_seq, evidence=told)
+        return told
 
     def _measure(self, cases: Sequence[Case[Any]]) -> RuntimeUnavailable | None:
         """Before a committee's scores come its anchors', if there is anything to score."""

@@ -5,37 +5,40 @@ dropped, or a whole job, deleted as its owner could delete it; neither while a j
 fraction of a second for its lock and gives up: calls are recorded meanwhile as ever.
 """
 
-from collections.abc import Sequence
-from datetime import timedelta
+from datetime import date, timedelta
+from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine, text
 
 from services.foundation.database import PASSING, transaction
-from services.jobs.delete import mark_deleted
+from services.jobs.delete import lock_linked, mark_deleted
+from services.jobs.partitions import drop_partition, take_traces
 from services.vocabulary import Stage
 
 JOBS_AT_ONCE = 1_000
 
 log = structlog.get_logger(__name__)
 
+OLD = """
+    ended_at < now() - :keep AND deleted_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM job AS reader WHERE reader.reread_of = job.id AND reader.ended_at IS NULL)
+"""
 OLD_JOBS = text(
-    """
-    SELECT id FROM job
-    WHERE ended_at < now() - :keep AND deleted_at IS NULL
-      AND NOT EXISTS (SELECT 1 FROM job AS reader WHERE reader.reread_of = job.id AND reader.ended_at IS NULL)
-    ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
+    f"""
+    SELECT id, ended_at FROM job WHERE (ended_at, id) > (:ended_at, :id) AND {OLD} ORDER BY ended_at, id LIMIT :limit
     """
 )
+STILL_OLD = text(f"SELECT id FROM job WHERE id = ANY(:jobs) AND {OLD}")
+FIRST = {"ended_at": "-infinity", "id": UUID(int=0)}
 
 # Nothing is added to a day before yesterday. Its jobs may still be open; without any job nobody can ask for its traces.
-OLD_TRACES = text(
-    """
-    SELECT partition.name FROM (
-        SELECT relname AS name, to_date(relname, '"trace_"YYYY_MM_DD') AS day
+_OLD_TRACES = """
+    SELECT partition.day FROM (
+        SELECT to_date(relname, '"trace_"YYYY_MM_DD') AS day
         FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'trace'::regclass
     ) AS partition
-    WHERE partition.day < (now() AT TIME ZONE 'utc')::date - 1
+    WHERE {which}
       AND NOT EXISTS (
           SELECT 1 FROM job WHERE job.day = partition.day
             AND coalesce(job.ended_at > now() - cast(:keep AS interval), true)
@@ -44,8 +47,9 @@ OLD_TRACES = text(
           WHERE source.day = partition.day AND reader.ended_at IS NULL
       )
     ORDER BY partition.day
-    """
-)
+"""
+OLD_TRACES = text(_OLD_TRACES.format(which="partition.day < (now() AT TIME ZONE 'utc')::date - 1"))
+OLD_TRACES_OF_DAY = text(_OLD_TRACES.format(which="partition.day = :day"))
 PATIENCE = text("SET LOCAL lock_timeout = '200ms'")  # behind a drop that waits, everybody waits
 
 # A runtime's start stays as long as any job that it may have heard. What is read again keeps the starts of the job that
@@ -53,7 +57,7 @@ PATIENCE = text("SET LOCAL lock_timeout = '200ms'")  # behind a drop that waits,
 FORGOTTEN = f"""
     SELECT runtime_epoch.id FROM runtime_epoch JOIN worker ON worker.id = runtime_epoch.worker_id
     WHERE worker.lease_until < now() - interval '30 days'
-      AND worker.lease_until < coalesce((SELECT min(created_at) FROM job), now())
+      AND worker.lease_until < coalesce((SELECT min(day)::timestamp AT TIME ZONE 'utc' FROM job), now())
       AND NOT EXISTS (SELECT 1 FROM chunk WHERE stage = '{Stage.REREAD}')
 """
 FORGET_ANCHORS = text(f"DELETE FROM anchor_scores WHERE epoch_id IN ({FORGOTTEN})")
@@ -69,13 +73,18 @@ FORGET_WORKERS = text(
 def delete_old_jobs(engine: Engine, keep: timedelta) -> int:
     """Delete the jobs that ended longer than `keep` ago. Returns how many."""
     deleted = 0
+    last = FIRST
     while True:
         with transaction(engine) as connection:
-            jobs = connection.execute(OLD_JOBS, {"keep": keep, "limit": JOBS_AT_ONCE}).scalars().all()
-            mark_deleted(connection, jobs)
-        deleted += len(jobs)
-        if len(jobs) < JOBS_AT_ONCE:
+            page = connection.execute(OLD_JOBS, {"keep": keep, "limit": JOBS_AT_ONCE, **last}).mappings().all()
+            jobs = [job["id"] for job in page]
+            lock_linked(connection, jobs)
+            old = connection.execute(STILL_OLD, {"keep": keep, "jobs": jobs}).scalars().all()
+            mark_deleted(connection, old)
+        deleted += len(old)
+        if len(page) < JOBS_AT_ONCE:
             return deleted
+        last = dict(page[-1])
 
 
 def drop_old_traces(engine: Engine, keep: timedelta | None) -> list[str]:
@@ -84,18 +93,25 @@ def drop_old_traces(engine: Engine, keep: timedelta | None) -> list[str]:
     Returns the partitions that were dropped. One that is being read just now is left to the next time.
     """
     with transaction(engine) as connection:
-        old: Sequence[str] = connection.execute(OLD_TRACES, {"keep": keep}).scalars().all()
+        days = connection.execute(OLD_TRACES, {"keep": keep}).scalars().all()
     dropped = []
-    for partition in old:
+    for day in days:
         try:
-            with transaction(engine) as connection:
-                connection.execute(PATIENCE)
-                connection.execute(text(f"DROP TABLE {partition}"))
+            if partition := _drop(engine, day, keep):
+                dropped.append(partition)
         except PASSING as error:
-            log.warning("drop_postponed", partition=partition, error=type(error.orig).__name__)
-        else:
-            dropped.append(partition)
+            log.warning("drop_postponed", day=day.isoformat(), error=type(error.orig).__name__)
     return dropped
+
+
+def _drop(engine: Engine, day: date, keep: timedelta | None) -> str | None:
+    """Returns the partition's name; None: its traces are not old any more, as they are about to be read again."""
+    with transaction(engine) as connection:
+        connection.execute(PATIENCE)
+        take_traces(connection, day)
+        if connection.scalar(OLD_TRACES_OF_DAY, {"keep": keep, "day": day}) is None:
+            return None
+        return drop_partition(connection, day)
 
 
 def forget_workers(engine: Engine) -> int:

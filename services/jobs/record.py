@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, RowMapping, text
 from services.foundation.database import copy_rows, transaction
 from services.foundation.errors import Fenced
 from services.jobs.claim import Claim
-from services.jobs.deaths import part_if_suspect, tell_of_deaths
+from services.jobs.deaths import InFlight, isolate, tell_of_death
 from services.jobs.end import end_chunk, expire_job, lock_job
 from services.judging.heard import Heard
 from services.vocabulary import ChunkState, DeathCause, ItemStatus, JobStatus
@@ -91,7 +91,6 @@ RELEASE = text(
     UPDATE chunk SET state = 'queued'
     WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model
       AND state = 'running' AND fence = :fence
-    RETURNING deaths, alone
     """
 )
 
@@ -208,10 +207,11 @@ class Recorder:
             elif job["overdue"]:
                 expire_job(connection, job, self._public_url)
             else:
-                released = connection.execute(RELEASE, self._held.claim_key._asdict()).one()
-                part_if_suspect(connection, self._held.key, released.deaths, alone=released.alone)
+                connection.execute(RELEASE, self._held.claim_key._asdict())
                 if died:
-                    tell_of_deaths(connection, [self._held.claim_key], DeathCause.ERROR, self._held.worker_id, None)
+                    flight = InFlight(self._held.claim_key, self._held.alone)
+                    tell_of_death(connection, flight, DeathCause.ERROR, self._held.worker_id, None)
+                isolate(connection, self._held.key)
 
     def _lock_job(self, connection: Connection) -> RowMapping:
         job = lock_job(connection, self._held.job_id)

@@ -28,7 +28,7 @@ from services.foundation.jsontext import escaped
 from services.jobs.docket import replayed
 from services.jobs.hear import comparison, hearing_options
 from services.jobs.options import contradictions, family_of, idle_options
-from services.jobs.partitions import ensure_partition, traces_kept
+from services.jobs.partitions import ensure_partition, hold_traces
 from services.jobs.queries import load_job, lock_ended
 from services.jobs.record import TRACE_COLUMNS, Batch, write_batch
 from services.jobs.request import metadata_of, read_of_job
@@ -163,7 +163,7 @@ def submit_reread(
         source = lock_ended(connection, tenant_id, source_id)
         if JobKind(source["kind"]) is not JobKind.JUDGEMENT:
             raise Conflict("only a judgement can be read again")
-        if not traces_kept(connection, source["day"]):
+        if not hold_traces(connection, source["day"]):
             raise TracesPruned("the traces of this job are not kept any more")
         first = JobSettings.model_validate_json(source["settings"])
         settings = _settings(first, request.options or RereadOptions(), fleet)

@@ -11,11 +11,12 @@ from uuid import UUID
 
 import structlog
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
-from services.foundation.database import PASSING, transaction, worker_sessions
+from services.foundation.database import transaction, worker_sessions
 from services.foundation.identifiers import shown
 from services.jobs.claim import ClaimKey
-from services.jobs.deaths import tell_of_deaths
+from services.jobs.deaths import InFlight, isolate, tell_of_death
 from services.jobs.end import STORED, end_job_if_done, end_queued_chunks, expire_job, lock_job
 from services.jobs.states import ENDED
 from services.vocabulary import ChunkState, DeathCause, JobStatus
@@ -40,14 +41,16 @@ END_SESSIONS = text(
     """
 )
 
-# A claim that was disowned is nobody's, and died of nothing.
+# A claim that was disowned is nobody's, and died of nothing. Nor did one die for sure whose lease lapsed while the
+# database itself was away.
 REQUEUE = text(
     """
     UPDATE chunk SET state = 'queued'
     WHERE job_id = :job_id AND state = 'running'
       AND NOT EXISTS (SELECT 1 FROM worker WHERE worker.id = chunk.claimed_by AND worker.lease_until > now())
-    RETURNING job_id, stage, ordinal, part, model, fence, claimed_by,
-              (SELECT epoch_id FROM worker WHERE worker.id = chunk.claimed_by) AS epoch_id
+    RETURNING job_id, stage, ordinal, part, model, fence, alone, claimed_by,
+              (SELECT epoch_id FROM worker WHERE worker.id = chunk.claimed_by) AS epoch_id,
+              (SELECT lease_until > pg_postmaster_start_time() FROM worker WHERE worker.id = chunk.claimed_by) AS died
     """
 )
 
@@ -66,7 +69,7 @@ OVERDUE = text(
 def rescue_lapsed(engine: Engine, public_url: str) -> list[str]:
     """Hand back the chunks of lapsed leases. Returns the models concerned, one a chunk.
 
-    A job that is locked just now is left to the next tick.
+    A job that is locked just now, or at which the database fails, is left to the next tick and holds up no other.
     """
     with transaction(engine) as connection:
         jobs: Sequence[UUID] = connection.execute(LAPSED).scalars().all()
@@ -77,7 +80,7 @@ def rescue_lapsed(engine: Engine, public_url: str) -> list[str]:
         try:
             with transaction(engine) as connection:
                 models += _rescue_job(connection, job_id, public_url)
-        except PASSING as error:
+        except DBAPIError as error:
             log.warning("rescue_postponed", job=shown("job", job_id), error=type(error.orig).__name__)
     return models
 
@@ -91,15 +94,17 @@ def _rescue_job(connection: Connection, job_id: UUID, public_url: str) -> list[s
         end_job_if_done(connection, end_queued_chunks(connection, job, ChunkState.CANCELLED), public_url)
         return []
     for row in requeued:
-        if row.claimed_by is not None:
-            tell_of_deaths(connection, [ClaimKey(*row[:6])], DeathCause.WORKER, row.claimed_by, row.epoch_id)
+        flight = InFlight(ClaimKey(*row[:6]), row.alone)
+        if row.died:
+            tell_of_death(connection, flight, DeathCause.WORKER, row.claimed_by, row.epoch_id)
+        isolate(connection, flight.claimed._asdict())
     return [row.model for row in requeued]
 
 
 def expire_overdue(engine: Engine, public_url: str) -> int:
     """Give up what is open of jobs whose deadline has passed. Returns how many of them ended by that.
 
-    A job that is locked just now is left to the next tick.
+    A job that is locked just now, or at which the database fails, is left to the next tick and holds up no other.
     """
     with transaction(engine) as connection:
         jobs: Sequence[UUID] = connection.execute(OVERDUE).scalars().all()
@@ -110,6 +115,6 @@ def expire_overdue(engine: Engine, public_url: str) -> int:
                 job = lock_job(connection, job_id)
                 if job is not None and JobStatus(job["status"]) not in ENDED:
                     ended += JobStatus(expire_job(connection, job, public_url)["status"]) in ENDED
-        except PASSING as error:
+        except DBAPIError as error:
             log.warning("expiry_postponed", job=shown("job", job_id), error=type(error.orig).__name__)
     return ended

@@ -55,6 +55,7 @@ class Chunk(SQLModel, table=True):
             "part",
             postgresql_where="state IN ('waiting', 'queued', 'running')",
         ),
+        Index("chunk_reread", "job_id", postgresql_where="stage = 'reread'"),
         Index("chunk_results", "job_id", "finished_version", "first_seq", postgresql_where="settles"),
         {"postgresql_with": {"fillfactor": "80"}},
     )

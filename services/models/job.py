@@ -33,6 +33,8 @@ class Job(SQLModel, table=True):
         Index("job_reread_of", "reread_of", postgresql_where="reread_of IS NOT NULL"),
         Index("job_retry_of", "retry_of", postgresql_where="retry_of IS NOT NULL"),
         Index("job_deleted", "deleted_at", postgresql_where="deleted_at IS NOT NULL"),
+        Index("job_ended", "ended_at", "id", postgresql_where="deleted_at IS NULL"),
+        Index("job_of_day", "day"),
         {"postgresql_with": {"fillfactor": "80"}},
     )
 

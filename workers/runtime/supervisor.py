@@ -118,6 +118,11 @@ class Supervisor:
         return self._state
 
     @property
+    def attached(self) -> bool:
+        """Whether the runtime was there before us, and others may use it, too."""
+        return self._launch is None
+
+    @property
     def start(self) -> Start | None:
         """The start that answers now, or did last; None before the first."""
         return self._start

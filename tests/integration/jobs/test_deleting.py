@@ -15,7 +15,7 @@ from services.foundation.database import transaction
 from services.foundation.errors import Conflict, Fenced, NotFound
 from services.jobs import delete as deleting
 from services.jobs.cancel import cancel
-from services.jobs.delete import delete, remove_next
+from services.jobs.delete import Removed, delete, remove_next
 from services.jobs.queries import list_jobs, load_job
 from services.jobs.record import Recorder
 from services.jobs.reread import read_reread, reread_next, submit_reread
@@ -48,6 +48,14 @@ def ended(engine: Engine, tenant: UUID, items: int = 40, chunks: int = 1) -> UUI
     with transaction(engine) as connection:
         cancel(connection, tenant, job_id, URL)
     return job_id
+
+
+def double_calls(engine: Engine) -> None:
+    """Every call a second time."""
+    with transaction(engine) as connection:
+        connection.execute(text("CREATE TEMPORARY TABLE again ON COMMIT DROP AS SELECT * FROM trace"))
+        connection.execute(text("UPDATE again SET call = call + 1000"))
+        connection.execute(text("INSERT INTO trace SELECT * FROM again"))
 
 
 def deleted(engine: Engine, tenant: UUID, job_id: UUID) -> None:
@@ -182,12 +190,47 @@ def test_nothing_is_left_of_a_reappraisal(engine: Engine, tenant: UUID) -> None:
 def test_many_chunks_go_a_part_at_a_time(engine: Engine, tenant: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = ended(engine, tenant, 200)
     monkeypatch.setattr(deleting, "ROWS_AT_ONCE", 3)
-    whole = [table for table in deleting.TABLES if "seq" not in table.columns]
-    monkeypatch.setattr(deleting, "REMOVE_REST", [deleting._removal(table) for table in whole])
     deleted(engine, tenant, job_id)
     let_a_minute_pass(engine)
-    assert removed(engine) == 1 + 3  # the items; 3, 3 and 1 chunks of 7
+    assert removed(engine) == 11 + 3  # items with 32 calls, 3 of them at once; 3, 3 and 1 chunks of 7
     assert left(engine, job_id) == {}
+
+
+def test_items_of_many_calls_go_a_few_at_a_time(engine: Engine, tenant: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = ended(engine, tenant)  # 32 items that were heard, then 8 that were not
+    double_calls(engine)
+    monkeypatch.setattr(deleting, "ROWS_AT_ONCE", 11)
+    deleted(engine, tenant, job_id)
+    let_a_minute_pass(engine)
+    place, traces = None, [left(engine, job_id)["trace"]]
+    while place := remove_next(engine, place):
+        traces.append(left(engine, job_id).get("trace", 0))
+    assert traces == [64, 54, 44, 34, 24, 14, 4, 0, 0]
+    assert left(engine, job_id) == {}
+
+
+def test_an_item_with_more_calls_than_go_at_once_goes_whole(
+    engine: Engine, tenant: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = ended(engine, tenant, 3)
+    double_calls(engine)
+    monkeypatch.setattr(deleting, "ROWS_AT_ONCE", 1)
+    deleted(engine, tenant, job_id)
+    let_a_minute_pass(engine)
+    assert remove_next(engine) == (job_id, 1)
+    assert left(engine, job_id)["trace"] == 4
+
+
+def test_what_a_remover_knows_to_be_gone_it_does_not_look_for(
+    engine: Engine, tenant: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id, other = ended(engine, tenant), ended(engine, tenant)
+    monkeypatch.setattr(deleting, "ITEMS_AT_ONCE", 10)
+    deleted(engine, tenant, job_id)
+    let_a_minute_pass(engine)
+    assert remove_next(engine, Removed(other, 30)) == (job_id, 10)
+    assert remove_next(engine, Removed(job_id, 20)) == (job_id, 30)
+    assert left(engine, job_id)["item"] == 20
 
 
 def test_a_crash_in_between_leaves_the_rest_to_the_next(engine: Engine, tenant: UUID) -> None:

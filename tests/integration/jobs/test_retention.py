@@ -8,15 +8,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 from structlog.testing import capture_logs
 
 from services.foundation.database import transaction
 from services.foundation.errors import NotFound, TracesPruned
 from services.foundation.identifiers import new_id
-from services.jobs.delete import delete, remove_next
+from services.jobs import prune, reread
+from services.jobs.delete import LOCK_LINKED, UNLINK, delete, remove_next
 from services.jobs.lease import Epoch, open_epoch
-from services.jobs.partitions import ensure_partition, traces_kept
+from services.jobs.partitions import ensure_partition, take_traces, traces_kept
 from services.jobs.prune import delete_old_jobs, drop_old_traces, forget_workers
 from services.jobs.queries import load_job
 from services.jobs.record import Recorder
@@ -30,6 +31,8 @@ from tests.hearings import a_worker, heard, taken
 from tests.integration.jobs.test_reread import FIRST, hear, prefers_a
 from tests.integration.jobs.test_reread import FLEET as FLEET_THAT_IS_HEARD
 from tests.integration.jobs.test_retry import failing
+from tests.locks import sessions_waiting
+from tests.parts import eventually
 from workers.maintenance.pruner import Pruner
 
 URL = "http://assizes.test"
@@ -152,6 +155,52 @@ def test_what_is_being_read_again_is_neither_dropped_nor_deleted(engine: Engine,
     assert found(engine, "SELECT count(*) FROM trace WHERE job_id = :id", id=again) == [80]
 
 
+def an_old_job_that_was_heard(engine: Engine, tenant: UUID) -> UUID:
+    job_id = queue_job(engine, tenant, 2, FLEET_THAT_IS_HEARD, judges=[FIRST])
+    hear(engine, FIRST, prefers_a)
+    aged(engine, job_id, days_ago=8)
+    return job_id
+
+
+def read_again(engine: Engine, tenant: UUID, job_id: UUID) -> UUID:
+    request, metadata = read_reread(b"")
+    return submit_reread(engine, tenant, job_id, request, metadata, FLEET_THAT_IS_HEARD).job_id
+
+
+def test_a_reread_that_is_submitted_between_look_and_drop_keeps_its_traces(
+    engine: Engine, tenant: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = an_old_job_that_was_heard(engine, tenant)
+
+    def submit_then_take(connection: Connection, day: date) -> None:
+        read_again(engine, tenant, job_id)
+        take_traces(connection, day)
+
+    with monkeypatch.context() as between:
+        between.setattr(prune, "take_traces", submit_then_take)
+        assert drop_old_traces(engine, WEEK) == []
+    while reread_next(engine, FLEET_THAT_IS_HEARD, URL):
+        pass
+    assert found(engine, "SELECT status FROM job WHERE reread_of IS NOT NULL") == ["completed"]
+    assert drop_old_traces(engine, WEEK) == [named(engine, 8)]
+
+
+def test_what_is_submitted_to_be_read_again_is_not_dropped_before_the_commit(
+    engine: Engine, tenant: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = an_old_job_that_was_heard(engine, tenant)
+
+    def drop_then_ensure(connection: Connection, day: date) -> None:
+        assert drop_old_traces(engine, WEEK) == []
+        ensure_partition(connection, day)
+
+    monkeypatch.setattr(reread, "ensure_partition", drop_then_ensure)
+    with capture_logs() as logs:
+        read_again(engine, tenant, job_id)
+    assert [line["event"] for line in logs] == ["drop_postponed"]
+    assert kept(engine, job_id)
+
+
 def test_a_drop_gives_up_at_once_and_calls_are_recorded_meanwhile(engine: Engine, tenant: UUID) -> None:
     ended(engine, tenant, days_ago=8)
     queue_job(engine, tenant, 32)
@@ -188,6 +237,51 @@ def test_old_jobs_are_deleted_and_no_others(engine: Engine, tenant: UUID) -> Non
     assert set(found(engine, "SELECT job_id FROM event")) == {young}
 
 
+def test_jobs_that_stay_hide_no_older_ones(engine: Engine, tenant: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    staying = an_old_job_that_was_heard(engine, tenant)
+    read_again(engine, tenant, staying)
+    going = {ended(engine, tenant, days_ago=days) for days in (9, 8, 8)}
+    monkeypatch.setattr(prune, "JOBS_AT_ONCE", 1)
+    assert delete_old_jobs(engine, WEEK) == 3
+    assert set(found(engine, "SELECT id FROM job WHERE deleted_at IS NOT NULL")) == going
+
+
+def test_retention_and_an_owner_who_delete_along_a_chain_of_retries_never_deadlock(
+    engine: Engine, tenant: UUID
+) -> None:
+    first, second, third = (ended(engine, tenant, days_ago=days) for days in (8, 1, 8))
+    for job_id, source in ((second, first), (third, second)):
+        run(engine, "UPDATE job SET retry_of = :source WHERE id = :id", id=job_id, source=source)
+
+    def delete_second() -> None:
+        with transaction(engine) as connection:
+            delete(connection, tenant, second)
+
+    with ThreadPoolExecutor(2) as pool:
+        with transaction(engine) as connection:
+            connection.execute(text("SELECT 1 FROM job WHERE id = :id FOR UPDATE"), {"id": second})
+            deleting = pool.submit(delete_second)
+            eventually(lambda: sessions_waiting(engine) == 1, "the owner waits for the second job")
+            pruning = pool.submit(delete_old_jobs, engine, WEEK)
+            eventually(lambda: sessions_waiting(engine) == 2, "so does retention, which has the first one")
+        deleting.result(timeout=30)
+        assert pruning.result(timeout=30) == 2
+    assert found(engine, "SELECT count(*) FROM job WHERE deleted_at IS NULL OR retry_of IS NOT NULL") == [0]
+
+
+def test_each_hours_look_reads_no_table_through(engine: Engine, tenant: UUID) -> None:
+    ended(engine, tenant, days_ago=8)
+    bound = {"keep": WEEK, "limit": 10, "jobs": [new_id()], **prune.FIRST}
+    looks = (prune.OLD_JOBS, prune.OLD_TRACES, prune.FORGET_EPOCHS, LOCK_LINKED, UNLINK)
+    with transaction(engine) as connection:
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        for look in looks:
+            needed = {name: value for name, value in bound.items() if f":{name}" in look.text}
+            plan = "\n".join(connection.execute(text(f"EXPLAIN {look.text}"), needed).scalars())
+            assert "Seq Scan on job" not in plan
+            assert "Seq Scan on chunk" not in plan
+
+
 def an_epoch(engine: Engine, days_ago: int) -> UUID:
     """The start of a runtime whose worker was last heard of so many days ago. Returns the worker."""
     worker_id, epoch_id = a_worker(engine), new_id()
@@ -205,11 +299,11 @@ def test_workers_are_forgotten_with_the_last_job_that_they_may_have_heard(engine
     ancient, older, recent = an_epoch(engine, 60), an_epoch(engine, 45), an_epoch(engine, 29)
     never_ready = a_worker(engine)
     run(engine, "UPDATE worker SET lease_until = now() - interval '31 days' WHERE id = :id", id=never_ready)
-    job_id = queue_job(engine, tenant, 1)
-    run(engine, "UPDATE job SET created_at = now() - interval '50 days' WHERE id = :id", id=job_id)
+    queue_job(engine, tenant, 1)
+    run(engine, "UPDATE job SET day = current_date - 50, created_at = now() - interval '50 days'")
     assert forget_workers(engine) == 2
     assert set(found(engine, "SELECT id FROM worker")) == {older, recent}
-    run(engine, "UPDATE job SET created_at = now()")
+    run(engine, "UPDATE job SET day = current_date, created_at = now()")
     assert forget_workers(engine) == 1
     assert found(engine, "SELECT worker_id FROM runtime_epoch") == [recent]
     assert found(engine, "SELECT count(*) FROM anchor_scores") == [1]
