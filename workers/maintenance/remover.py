@@ -24,5 +24,6 @@ class Remover:
 
     def _remove(self) -> None:
         until = time.monotonic() + AT_ONCE
-        while remove_next(self._engine) and time.monotonic() < until:
-            pass
+        removed = remove_next(self._engine)
+        while removed is not None and time.monotonic() < until:
+            removed = remove_next(self._engine, removed)
