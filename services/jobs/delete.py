@@ -20,7 +20,7 @@ from services.jobs.states import ENDED
 ITEMS_AT_ONCE = 500
 ROWS_AT_ONCE = 10_000
 
-# Jobs, and those that name them. Whoever deletes locks all at once and in one order, since retries of retries are chains.
+# Jobs, and those that name them. Whoever deletes locks all at once and in one order: retries of retries are chains.
 # One that is submitted meanwhile is too new to be locked by somebody who waits for these.
 LOCK_LINKED = text(
     """
