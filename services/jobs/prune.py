@@ -32,10 +32,11 @@ OLD_JOBS = text(
 STILL_OLD = text(f"SELECT id FROM job WHERE id = ANY(:jobs) AND {OLD}")
 FIRST = {"ended_at": "-infinity", "id": UUID(int=0)}
 
+# A plan may read the names of other tables before it knows them from partitions: they have no day, which is no error.
 # Nothing is added to a day before yesterday. Its jobs may still be open; without any job nobody can ask for its traces.
 _OLD_TRACES = """
     SELECT partition.day FROM (
-        SELECT to_date(relname, '"trace_"YYYY_MM_DD') AS day
+        SELECT to_date(substring(relname FROM '^trace_([0-9_]+)$'), 'YYYY_MM_DD') AS day
         FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'trace'::regclass
     ) AS partition
     WHERE {which}

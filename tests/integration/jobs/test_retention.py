@@ -282,6 +282,15 @@ def test_each_hours_look_reads_no_table_through(engine: Engine, tenant: UUID) ->
             assert "Seq Scan on chunk" not in plan
 
 
+@pytest.mark.parametrize("way", ["nestloop", "hashjoin", "mergejoin", "indexscan", "seqscan"])
+def test_old_traces_are_found_whichever_way_the_server_takes(engine: Engine, tenant: UUID, way: str) -> None:
+    ended(engine, tenant, days_ago=8)
+    with transaction(engine) as connection:
+        connection.execute(text(f"SET LOCAL enable_{way} = off"))
+        days = connection.execute(prune.OLD_TRACES, {"keep": WEEK}).scalars().all()
+    assert days == [today(engine) - timedelta(days=8)]
+
+
 def an_epoch(engine: Engine, days_ago: int) -> UUID:
     """The start of a runtime whose worker was last heard of so many days ago. Returns the worker."""
     worker_id, epoch_id = a_worker(engine), new_id()
