@@ -1,8 +1,8 @@
 """Shares: whose turn it is at each model, and what a chunk costs.
 
-It locks `chunk` against all else while its open rows are indexed anew, and rewrites nothing. API and workers are stopped
-meanwhile: a job that an older API queues later has no place in line. Jobs that are open get theirs, and their items count
-as one call each.
+It locks `chunk` against all else while its open rows are indexed anew, and rewrites nothing. API and workers are
+stopped meanwhile: a job that an older API queues later has no place in line. Jobs that are open get theirs, and
+their items count as one call each.
 
 The way down forgets who was served how much.
 

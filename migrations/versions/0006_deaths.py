@@ -1,7 +1,7 @@
 """Deaths: which chunks were in flight at which, and which run alone since.
 
-It locks `chunk` against all else for a moment and rewrites nothing. Workers of the release before are stopped first: they
-would hear what is to run alone beside other chunks.
+It locks `chunk` against all else for a moment and rewrites nothing. Workers of the release before are stopped
+first: they would hear what is to run alone beside other chunks.
 
 The way down forgets the evidence; what was taken apart stays apart and is heard like any other chunk.
 

@@ -5,8 +5,8 @@ Guarantee: no item pays for what another one did, or for a fault of the runtime 
 items run alone one by one. Only an item that was alone in flight at `GUILTY` deaths is condemned: it is asked nothing
 more and fails as poisoned, with the evidence. A claim's death counts once, whoever tells of it.
 
-Where every worker or runtime dies it is not the items: when `MOST_IN_A_ROW` suspects of a model have died and nothing else of it was
-finished since, no other is charged until something is.
+Where every worker or runtime dies it is not the items: when `MOST_IN_A_ROW` suspects of a model have died and nothing
+else of it was finished since, no other is charged until something is.
 """
 
 from collections.abc import Mapping, Sequence

@@ -27,6 +27,8 @@ HELD = Claim(
     *(new_id(), new_id(), Stage.HEAR, 0, 0, "tiny", 0, 1, 1, 0, Priority.STANDARD, date(2026, 11, 29), "{}"),
     step=0,
     settles=True,
+    alone=False,
+    deaths=0,
 )
 ANSWERED = Heard(Reading(Outcome.DECIDED, Winner.A, "label_logprobs"), 0.75)
 
