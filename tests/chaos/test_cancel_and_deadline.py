@@ -72,6 +72,7 @@ def test_cancelling_hundreds_of_running_calls(parts: Parts, job_of_hundreds: Cal
     check_results(parts, tenant, job_id, "cancelled")
 
 
+@pytest.mark.slow
 def test_a_deadline_in_the_middle_of_a_job(parts: Parts, job_of_hundreds: Callable[..., tuple[UUID, UUID]]) -> None:
     tenant, job_id = job_of_hundreds()
     with transaction(parts.engine) as connection:

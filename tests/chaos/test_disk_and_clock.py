@@ -20,7 +20,7 @@ from tests.parts import LONG_LEASE, PATIENCE, Parts, eventually
 pytestmark = pytest.mark.chaos
 
 ITEMS = 300
-SLOW = ("--service-time", "lognormal:0.05,0.5", "--slots", "16")
+SLOW = ("--service-time", "lognormal:0.2,0.5", "--slots", "16")
 FULL = """
 CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

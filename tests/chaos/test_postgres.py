@@ -13,8 +13,8 @@ from tests.servers import OwnPostgres
 
 pytestmark = pytest.mark.chaos
 
-ITEMS = 400
-SLOW = ("--service-time", "lognormal:0.05,0.5", "--slots", "16")
+ITEMS = 300
+SLOW = ("--service-time", "lognormal:0.2,0.5", "--slots", "16")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_restarted_during_flushes(parts: Parts, own_postgres: OwnPostgres, how: 
     parts.runtime(*SLOW)
     maintenance, worker = parts.maintenance(), parts.worker()
     job_id = parts.queue(parts.tenant(), ITEMS)
-    for heard in (10, 100, 200, 300):
+    for heard in (10, 100, 200):
         parts.wait_until_heard(job_id, heard)
         own_postgres.restart(how)
     parts.wait_until_ended(job_id)

@@ -3,23 +3,31 @@
 A worker leaves a runtime that it did not launch as it is: it waits until that is well again.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from embedded.processes import Child
 from tests.invariants import check_ended_job
 from tests.parts import LONG_LEASE, Parts, eventually
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 ITEMS = 200
-SLOW = ("--service-time", "lognormal:0.05,0.5", "--slots", "16")
+AWAY, WELL = '"runtime_away"', '"runtime_ready"'
+SLOW = ("--service-time", "lognormal:0.2,0.5", "--slots", "16")
 
 
 def break_runtime(parts: Parts, fault: str, **order: Any) -> None:
     """Have the runtime break from now on."""
     httpx.post(f"{parts.runtime_url}/scripted/fault", json={"fault": fault, **order}).raise_for_status()
+
+
+def mend_runtime(parts: Parts) -> None:
+    """Have it answer again."""
+    httpx.delete(f"{parts.runtime_url}/scripted/fault").raise_for_status()
 
 
 def check_whole(parts: Parts, job_id: Any) -> None:
@@ -30,31 +38,43 @@ def check_whole(parts: Parts, job_id: Any) -> None:
     assert parts.rows("SELECT 1 FROM chunk WHERE part > 0") == []
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "garbage",
-        pytest.param("half_body", marks=pytest.mark.slow),
-        pytest.param("unavailable", marks=pytest.mark.slow),
-        pytest.param("stream_error", marks=pytest.mark.slow),
-        pytest.param("refuse", marks=pytest.mark.slow),
-    ],
-)
+def wait_for_another(worker: Child, event: str) -> Callable[[], None]:
+    """A function that waits until the worker has logged `event` once more than by now."""
+    seen = worker.log.read_text().count(event)
+    return lambda: eventually(lambda: worker.log.read_text().count(event) > seen, f"the worker logs {event}")
+
+
+@pytest.mark.parametrize("fault", ["garbage", "half_body", "unavailable"])
 def test_broken_answers_in_mid_job(parts: Parts, fault: str) -> None:
     parts.settings |= LONG_LEASE
     parts.runtime(*SLOW)
     parts.maintenance()
     worker = parts.worker()
     job_id = parts.queue(parts.tenant(), ITEMS)
-    for heard in (10, 80, 150):
+    for heard in (10, 80):
         parts.wait_until_heard(job_id, heard)
-        break_runtime(parts, fault, times=20)
+        away, well = wait_for_another(worker, AWAY), wait_for_another(worker, WELL)
+        break_runtime(parts, fault)
+        away()
+        mend_runtime(parts)
+        well()
     check_whole(parts, job_id)
     assert parts.rows("SELECT 1 FROM death") == []
     assert worker.ended() is None
 
 
-@pytest.mark.slow
+def test_a_full_queue_within_a_stream_is_no_fault(parts: Parts) -> None:
+    parts.settings |= LONG_LEASE
+    parts.runtime(*SLOW)
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    break_runtime(parts, "stream_error", times=40)
+    check_whole(parts, job_id)
+    assert AWAY not in worker.log.read_text()
+
+
 @pytest.mark.parametrize("fault", ["hang", "hang_healthy"])
 def test_a_runtime_that_hangs_until_somebody_restarts_it(parts: Parts, fault: str) -> None:
     parts.settings |= {"RUNTIME_PATIENCE": "5", **LONG_LEASE}
@@ -71,7 +91,6 @@ def test_a_runtime_that_hangs_until_somebody_restarts_it(parts: Parts, fault: st
     assert worker.ended() is None
 
 
-@pytest.mark.slow
 def test_a_slow_prefill_is_no_fault(parts: Parts) -> None:
     parts.settings |= {"RUNTIME_PATIENCE": "5", **LONG_LEASE}
     parts.runtime(*SLOW)
@@ -82,5 +101,5 @@ def test_a_slow_prefill_is_no_fault(parts: Parts) -> None:
     break_runtime(parts, "slow_prefill", seconds=12.0, times=8)  # the other half of the slots go on
     check_whole(parts, job_id)
     assert worker.ended() is None
-    assert "runtime_away" not in worker.log.read_text()
+    assert AWAY not in worker.log.read_text()
     assert parts.rows("SELECT count(*) AS epochs FROM runtime_epoch") == [{"epochs": 1}]
