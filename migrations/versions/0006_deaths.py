@@ -20,6 +20,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("chunk", sa.Column("alone", sa.Boolean(), server_default="false", nullable=False))
+    op.create_index(
+        "chunk_finished", "chunk", ["model", "finished_at"], postgresql_where=sa.text("state = 'finished'")
+    )
     op.create_index("chunk_suspect", "chunk", ["model"], postgresql_where=sa.text("alone AND state = 'queued'"))
     op.create_table(
         "death",
@@ -36,9 +39,11 @@ def upgrade() -> None:
         sa.Column("told_at", sa.DateTime(timezone=True), server_default=sa.func.now(), nullable=False),
         sa.PrimaryKeyConstraint("job_id", "stage", "ordinal", "part", "model", "fence"),
     )
+    op.create_index("death_alone", "death", ["model", "told_at"], postgresql_where=sa.text("alone"))
 
 
 def downgrade() -> None:
     op.drop_table("death")
     op.drop_index("chunk_suspect", "chunk")
+    op.drop_index("chunk_finished", "chunk")
     op.drop_column("chunk", "alone")

@@ -48,10 +48,11 @@ EXCUSED = text(
     SELECT count(DISTINCT (job_id, stage, ordinal, part)) >= {MOST_IN_A_ROW} FROM death
     WHERE model = :model AND alone
       AND (job_id, stage, ordinal, part) <> (:job_id, :stage, :ordinal, :part)
-      AND told_at > coalesce((
-          SELECT max(finished_at) FROM chunk
-          WHERE model = :model AND state = 'finished' AND NOT (alone AND deaths >= {GUILTY})
-      ), '-infinity')
+      AND NOT EXISTS (
+          SELECT 1 FROM chunk
+          WHERE chunk.model = :model AND chunk.state = 'finished' AND chunk.finished_at > death.told_at
+            AND NOT (chunk.alone AND chunk.deaths >= {GUILTY})
+      )
     """
 )
 

@@ -44,6 +44,7 @@ class Chunk(SQLModel, table=True):
             "part",
             postgresql_where="model = 'cpu' AND state = 'queued'",
         ),
+        Index("chunk_finished", "model", "finished_at", postgresql_where="state = 'finished'"),
         Index("chunk_suspect", "model", postgresql_where="alone AND state = 'queued'"),
         Index("chunk_running", "claimed_by", postgresql_where="state = 'running'"),
         Index(

@@ -6,7 +6,7 @@ Guarantee: insert-only, one row for each claim that was in flight at a death.
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Boolean, Column, SmallInteger
+from sqlalchemy import BigInteger, Boolean, Column, Index, SmallInteger
 from sqlmodel import Field, SQLModel
 
 from services.models.columns import instant, text
@@ -17,6 +17,8 @@ class Death(SQLModel, table=True):
 
     `cause` is what died: the worker, its runtime, or only the work at the chunk, by an error of ours.
     """
+
+    __table_args__ = (Index("death_alone", "model", "told_at", postgresql_where="alone"),)
 
     job_id: UUID = Field(primary_key=True)
     stage: str = Field(sa_column=Column(text().type, primary_key=True))

@@ -346,11 +346,10 @@ def refusal(status: int, raw: bytes) -> CallRefused | RuntimeUnavailable:
 
 
 def _label_logprobs(row: Sequence[Sequence[Any]], labels: Sequence[Label]) -> tuple[tuple[str, float], ...]:
-    by_id = {int(token): float(logprob) for logprob, token, *_ in row}
+    """The labels' log-probabilities; none at all where one is not finite: such come as null, for that one prompt."""
+    by_id = {int(token): math.nan if logprob is None else float(logprob) for logprob, token, *_ in row}
     found = tuple((label.name, by_id[label.token_id]) for label in labels)
-    if not all(math.isfinite(logprob) for _, logprob in found):
-        raise ValueError("a label's log-probability is not finite")
-    return found
+    return found if all(math.isfinite(logprob) for _, logprob in found) else ()
 
 
 def _numbers(value: object) -> list[int | float | None]:

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from embedded import models
 from embedded.places import CHECKOUT
 from embedded.processes import Child, spawn
+from services.judging.heard import hear_labels
+from services.judging.reading import LabelSet, VerdictForm
 from services.judging.registry import protocol
 from services.judging.runtime import Call, CallRefused, Completion, Label, RuntimeFault, RuntimeUnavailable, Sampling
 from services.vocabulary import FinishReason, Outcome
@@ -83,10 +85,16 @@ def test_label_logprobs_come_by_name_in_the_calls_order_whatever_the_servers() -
     assert read_completion({"text": "A", "meta_info": meta}, LABELS).label_logprobs == (("A", -0.25), ("B", -2.0))
 
 
-@pytest.mark.parametrize(
-    "row", [[], [[-1.0, 34, None]], [[None, 34, None], [-1.0, 35, None]], [[float("nan"), 34, None], [-1.0, 35, None]]]
-)
-def test_a_label_without_a_finite_logprob_is_no_answer(row: list[Any]) -> None:
+@pytest.mark.parametrize("row", [[[None, 34, None], [-1.0, 35, None]], [[float("nan"), 34, None], [-1.0, 35, None]]])
+def test_a_logprob_that_is_not_finite_is_that_calls_own_and_no_fault_of_the_runtime(row: list[Any]) -> None:
+    completion = read_completion({"text": "A", "meta_info": {**META, "output_token_ids_logprobs": [row]}}, LABELS)
+    form = VerdictForm("verdict", LabelSet())
+    assert completion.label_logprobs == ()
+    assert hear_labels(form, completion).outcome is Outcome.UNPARSEABLE
+
+
+@pytest.mark.parametrize("row", [[], [[-1.0, 34, None]]])
+def test_a_label_without_a_logprob_is_no_answer(row: list[Any]) -> None:
     with pytest.raises(RuntimeUnavailable) as caught:
         read_completion({"text": "A", "meta_info": {**META, "output_token_ids_logprobs": [row]}}, LABELS)
     assert caught.value.code is RuntimeFault.GARBLED
