@@ -115,8 +115,13 @@ def test_kill_9_of_the_maintenance_worker_while_a_panel_is_joined(parts: Parts) 
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         connection.execute(text("LOCK TABLE verdict IN EXCLUSIVE MODE"))  # so that it dies before it has written any
         job_id = parts.queue(parts.tenant(), ITEMS, judges=[MODEL, "other"])
-        joining = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ILIKE '%verdict%'"
-        eventually(lambda: parts.rows(joining), "a panel is being joined")
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ILIKE '%verdict%'"
+
+        def joining() -> bool:
+            connection.execute(text("SELECT 1"))  # a session that stays idle in a transaction is ended
+            return bool(parts.rows(waiting))
+
+        eventually(joining, "a panel is being joined")
         os.kill(maintenance.pid, signal.SIGKILL)
     eventually(lambda: parts.rows("SELECT 1 FROM chunk WHERE model = 'cpu' AND state = 'queued'"), "opinions wait")
     assert parts.rows("SELECT count(*) AS verdicts FROM verdict") == [{"verdicts": 0}]
@@ -129,7 +134,7 @@ def test_kill_9_of_the_maintenance_worker_while_a_panel_is_joined(parts: Parts) 
 
 @pytest.mark.slow
 def test_a_worker_whose_lease_has_lapsed_claims_nothing(parts: Parts) -> None:
-    parts.runtime(*SLOW)
+    parts.runtime("--service-time", "lognormal:0.5,0.5", "--slots", "16")  # for longer than a lease
     parts.maintenance()
     parts.worker()
     job_id = parts.queue(parts.tenant(), ITEMS)

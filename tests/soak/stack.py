@@ -156,6 +156,7 @@ class Stack:
                     self._start(part)
             elif (ended := part.child.ended()) is not None:
                 if part.gone_by is None:
+                    part.child = None
                     raise Stuck(f"{part.name} ended by itself: {ended}")
                 self._gone(part, 0.0)
             elif part.gone_by is not None and now > part.gone_by:
@@ -177,7 +178,8 @@ class Stack:
         """End everything."""
         for part in reversed(self.parts):
             if part.child is not None:
-                os.killpg(part.child.pid, signal.SIGCONT)
+                if part.child.ended() is None:
+                    self._signal(part, signal.SIGCONT)
                 part.child.stop(grace_seconds=10)
         self.engine.dispose()
         self.valkey.end()
