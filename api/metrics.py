@@ -92,9 +92,9 @@ class Metrics:
         """Count one job of a model; a panel's counts for each of its models."""
         self._jobs.labels(model).inc()
 
-    def page(self, facts: Facts | None) -> bytes:
-        """The page that Prometheus reads. `facts`: None when the database does not answer."""
-        self._database.set(0 if facts is None else 1)
+    def page(self, database_answers: bool, facts: Facts | None) -> bytes:
+        """The page that Prometheus reads. `facts`: None when they could not be read."""
+        self._database.set(database_answers)
         page = generate_latest(self.registry)
         if facts is None:
             return page

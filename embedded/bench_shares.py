@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ CHUNK_SLOTS = 16  # of the worker, of chunks of 32 items
 PROBES = 20
 SPREAD = 0.2  # of the logarithm of service times: calls do not end in step
 _LOOK_SECONDS = 0.02
+_WAIT_SECONDS = 600.0  # for any state of a job: many times what the slowest takes here
 
 
 def shares(home: Path, *, items: int, service_s: float) -> int:
@@ -101,8 +102,7 @@ def _queued(client: httpx.Client, models: tuple[str, ...], items: int, priority:
         yield url
     finally:
         client.post(f"{url}/cancel").raise_for_status()
-        while client.get(url).raise_for_status().json()["ended_at"] is None:
-            time.sleep(_LOOK_SECONDS)
+        _wait(client, url, _ended)
         client.delete(url).raise_for_status()
 
 
@@ -117,14 +117,25 @@ def _answer_time(client: httpx.Client, models: tuple[str, ...], number: int) -> 
     }
     began = time.monotonic()
     url = f"/v1/jobs/{client.post('/v1/jobs', json=job).raise_for_status().json()['id']}"
-    while _job(client, url)["status"] != "completed":
-        time.sleep(_LOOK_SECONDS)
+    _wait(client, url, lambda job: job["status"] == "completed")
     return time.monotonic() - began
 
 
 def _wait_for_items(client: httpx.Client, url: str, items: int) -> None:
-    while _succeeded(client, url) < items:
+    _wait(client, url, lambda job: int(job["counts"]["succeeded"]) >= items)
+
+
+def _wait(client: httpx.Client, url: str, until: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Return when the job is so. Raises EmbeddedError when it ended otherwise, or is not so in time."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not until(job := _job(client, url)):
+        if _ended(job) or time.monotonic() > deadline:
+            raise EmbeddedError(f"{url} is {job['status']}, and not as far as it should be: {job['counts']}")
         time.sleep(_LOOK_SECONDS)
+
+
+def _ended(job: Mapping[str, Any]) -> bool:
+    return job["ended_at"] is not None
 
 
 def _succeeded(client: httpx.Client, url: str) -> int:

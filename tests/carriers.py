@@ -52,6 +52,7 @@ def session(
     carrier: Everything,
     interrupted: Callable[[], bool] = lambda: False,
     epoch_id: UUID | None = None,
+    lease: float = 60.0,
 ) -> Session:
     """A session over a claimed chunk, by default in an epoch of its own."""
     epoch_id = epoch_id or new_id()
@@ -63,6 +64,7 @@ def session(
         anchors=Anchors(engine, epoch_id),
         carrier=carrier,
         interrupted=interrupted,
+        lease=lease,
         public_url="http://assizes.test",
         keep_prompts=True,
         meter=WorkerMetrics(held.model),

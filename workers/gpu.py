@@ -142,6 +142,9 @@ class GpuWorker:
             began = time.monotonic()
             try:
                 self._hear(slot, epoch)
+            except PASSING as error:  # it was given back, or its lease tells
+                log.warning("database_away", error=type(error.orig).__name__)
+                return
             finally:
                 with self._lock:
                     del self._slots[slot.held.claim_key]
@@ -186,6 +189,7 @@ class GpuWorker:
                 anchors=epoch.anchors,
                 carrier=self._switchboard,
                 interrupted=lambda: slot.interrupted,
+                lease=self._settings.lease,
                 public_url=self._settings.public_url,
                 keep_prompts=self._settings.trace_prompts == "text",
                 meter=self._metrics,

@@ -1,7 +1,7 @@
 """PostgreSQL: one engine a process, one transaction a request or task, COPY for what is big.
 
 Guarantee: a session that stalls inside a transaction is killed by the server (it then counts as fenced), so no lock
-outlives its owner by more than ten seconds.
+outlives its owner by more than ten seconds. A server that vanishes is missed within half a minute.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +21,14 @@ LASTING = ("54", "XX000")
 IDLE_IN_TRANSACTION = "10s"
 LOCK_TIMEOUT = "5s"
 CONNECT_TIMEOUT = 5  # seconds
+# A server that vanishes without a word is missed within half a minute; by the kernel's own settings it may be a quarter
+# of an hour, or for ever. libpq ignores all of these on a socket of the file system.
+KEEPALIVE = {
+    "keepalives_idle": 15,  # seconds
+    "keepalives_interval": 5,  # seconds
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # milliseconds
+}
 
 
 def worker_sessions(worker_id: object) -> str:
@@ -43,7 +51,7 @@ def make_engine(url: str, name: str, pool_size: int | None = 8, *, patience: int
         "options": options,
         "application_name": name,
         "connect_timeout": patience or CONNECT_TIMEOUT,
-        "keepalives_idle": 15,
+        **KEEPALIVE,
     }
     if pool_size is None:
         return create_engine(url, poolclass=NullPool, connect_args=arguments, hide_parameters=True)

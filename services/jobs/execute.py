@@ -1,8 +1,8 @@
 """Executing a claimed chunk: ask what is open, take in what comes back, write it down in batches.
 
 Guarantee: what was written is never asked again; what could not be written yet is kept and written later, or given up
-only when the chunk is no longer ours. SQL and tokenising happen in the chunk's own thread, calls on the carrier's event
-loop.
+only when the chunk is no longer ours, or a lease has passed in vain after an interrupt. SQL and tokenising happen in
+the chunk's own thread, calls on the carrier's event loop.
 """
 
 import json
@@ -47,7 +47,8 @@ DATABASE_PAUSE = 1.0
 class Session:
     """Everything that hearing one chunk needs.
 
-    `interrupted` says when to stop: the job no longer wants this chunk, or the worker stops.
+    `interrupted` says when to stop: the job no longer wants this chunk, or it must not go on here. Then the
+    database may be away for `lease` seconds: by then the chunk is rescued, or can be.
     """
 
     engine: Engine
@@ -57,6 +58,7 @@ class Session:
     anchors: Anchors
     carrier: Carrier
     interrupted: Callable[[], bool]
+    lease: float
     public_url: str
     keep_prompts: bool
     meter: Meter
@@ -65,7 +67,7 @@ class Session:
 def hear_chunk(session: Session) -> RuntimeUnavailable | None:
     """Hear a claimed chunk to its end, or until it is interrupted or the runtime is away, which is then returned.
 
-    Raises Fenced when the chunk turns out to be another's.
+    Raises Fenced when the chunk turns out to be another's, one of `PASSING` when the database was away.
     """
     return _Chunk(session).hear()
 
@@ -79,6 +81,7 @@ class _Chunk:
         self._batch = Batch()
         self._writing: Batch | None = None  # a batch whose commit failed, or went through without an answer
         self._flushed_at = time.monotonic()
+        self._concluding_since: float | None = None
 
     def hear(self) -> RuntimeUnavailable | None:
         """See hear_chunk."""
@@ -230,7 +233,11 @@ class _Chunk:
         self._session.meter.not_written(name)
 
     def _conclude(self, write: Callable[[Batch], object], ending: Ending) -> None:
-        """Write the rest and give the chunk up, however long the database takes: until then nobody else has it."""
+        """Write the rest and give the chunk up, however long the database takes: until then nobody else has it.
+
+        Raises the database's error where that lasts for a lease although the hearing is interrupted.
+        """
+        self._concluding_since = self._concluding_since or time.monotonic()
         while True:
             try:
                 if self._writing is not None:
@@ -238,6 +245,8 @@ class _Chunk:
                 self._write(write, self._batch)
             except PASSING as error:
                 self._put_off("conclusion_postponed", error)
+                if self._session.interrupted() and time.monotonic() - self._concluding_since >= self._session.lease:
+                    raise
                 time.sleep(DATABASE_PAUSE)
             else:
                 log.info("chunk_let_go", ending=ending)

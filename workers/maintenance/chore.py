@@ -30,6 +30,7 @@ async def repeat(chore: Chore, stopping: asyncio.Event, metrics: MaintenanceMetr
     """Run `chore` again and again until `stopping` is set. Its name stands on every line that it writes."""
     name = type(chore).__name__
     structlog.contextvars.bind_contextvars(chore=name)  # a task's context is its own
+    metrics.began(name)
     while not stopping.is_set():
         began = time.monotonic()
         try:

@@ -26,7 +26,7 @@ class MaintenanceMetrics:
         self._failures = self._counter("assizes_chore_failures", "Runs of a chore that failed", "chore")
         self._done = Gauge(
             "assizes_chore_last_success_timestamp_seconds",
-            "When a chore last ran to its end, in Unix time",
+            "When a chore last ran to its end, or else its process began with it, in Unix time",
             ("chore",),
             registry=self.registry,
         )
@@ -44,6 +44,12 @@ class MaintenanceMetrics:
         )
         for status in CLASSES:
             self._attempts.labels(status)  # shown as 0 from the start, so that a first increase is seen
+
+    def began(self, chore: str) -> None:
+        """A chore is done from now on: also one whose first run fails, or never ends, is seen."""
+        self._chores.labels(chore)
+        self._failures.labels(chore)
+        self._done.labels(chore).set_to_current_time()
 
     def ran(self, chore: str, seconds: float) -> None:
         """A chore ran to its end."""

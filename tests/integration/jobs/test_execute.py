@@ -1,13 +1,19 @@
 """A chunk's thread and its carrier: however answers arrive, every call is sent once and every answer counts once."""
 
+import time
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Engine, text
+from psycopg import sql
+from sqlalchemy import Engine, make_url, text
+from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
+from embedded.postgres import Postgres
 from services.foundation.database import transaction
 from services.jobs.execute import hear_chunk
+from services.jobs.rescue import rescue_lapsed
 from services.judging.judge import Judge
 from tests.carriers import Everything, session
 from tests.factories import comparisons, make_tenant, queue_job
@@ -72,3 +78,33 @@ def test_an_interrupt_is_seen_between_portions_and_the_rest_is_handed_back(engin
     hear(engine, judge, Everything())
     job = check_ended_job(engine, job_id)
     assert (job["status"], job["failed"], job["calls"]) == ("failed", 3, 0)
+
+
+def test_one_that_is_interrupted_waits_a_lease_for_a_database_that_is_gone(
+    engine: Engine, database_url: str, postgres_server: Postgres, judge: Judge
+) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 2, options={"mode": "direct"})
+    lease = 2.0
+    held = taken(engine, a_worker(engine, lease=lease))
+    name = make_url(database_url).database or ""
+    allow = "ALTER DATABASE {} ALLOW_CONNECTIONS {}"
+    gone: list[float] = []
+
+    def interrupted() -> bool:
+        """Asked for the first time when the chunk is open: from then on the database is away."""
+        if not gone:
+            with postgres_server.connect() as connection:
+                connection.execute(sql.SQL(allow).format(sql.Identifier(name), False))
+                connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+            gone.append(time.monotonic())
+        return True
+
+    with capture_logs() as lines, pytest.raises(OperationalError):
+        hear_chunk(session(engine, held, judge, Everything(), interrupted, lease=lease))
+    assert lease <= time.monotonic() - gone[0] < 3 * lease
+    assert "conclusion_postponed" in [line["event"] for line in lines]
+    with postgres_server.connect() as connection:
+        connection.execute(sql.SQL(allow).format(sql.Identifier(name), True))
+    assert rescue_lapsed(engine, "http://assizes.test") == [held.model]
+    hear(engine, judge, Everything())
+    assert check_ended_job(engine, job_id)["status"] == "completed"

@@ -1,7 +1,9 @@
 """Documentation, alerts and Compose name the metrics that the code has."""
 
+import pkgutil
 import re
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from prometheus_client import Metric
 from api.metrics import Facts, Metrics
 from services.jobs.census import Census
 from services.webhooks.queries import Backlog
+from workers import maintenance
 from workers.maintenance.metrics import MaintenanceMetrics
 from workers.metrics import WorkerMetrics
 
@@ -75,6 +78,43 @@ def test_an_alert_asks_for_metrics_that_exist(alert: str) -> None:
     assert named <= NAMES
     assert named or expression.startswith("up{")
     assert expression.count("(") == expression.count(")")
+
+
+def intervals() -> dict[str, float]:
+    """Every chore there is, and the seconds between two runs of it."""
+    modules = (
+        import_module(f"{maintenance.__name__}.{found.name}") for found in pkgutil.iter_modules(maintenance.__path__)
+    )
+    things = (thing for module in modules for thing in vars(module).values() if isinstance(thing, type))
+    named = {thing.__name__: vars(thing).get("interval") for thing in things}
+    return {name: interval for name, interval in named.items() if isinstance(interval, float)}
+
+
+def looked_after(alert: str) -> set[str]:
+    """The chores that an alert is about."""
+    matched = re.search(r'\{chore(=~|!~)"(.+?)"\}', alerts()[alert])
+    assert matched
+    return {chore for chore in intervals() if bool(re.fullmatch(matched[2], chore)) is (matched[1] == "=~")}
+
+
+def bound(alert: str) -> int:
+    """What an alert's expression is compared with."""
+    return int(alerts()[alert].rpartition(" > ")[2])
+
+
+def test_each_chore_has_an_alert_that_leaves_it_the_time_between_its_runs() -> None:
+    often = {chore for chore, interval in intervals().items() if 2 * interval < bound("AssizesChoreStands")}
+    assert {"Rescuer", "Courier"} <= often
+    assert looked_after("AssizesChoreStands") == often
+    hourly = intervals().keys() - often
+    assert {"Pruner", "PartitionMaker"} <= hourly
+    assert looked_after("AssizesHourlyChoreStands") == looked_after("AssizesHourlyChoreFails") == hourly
+    assert all(2 * intervals()[chore] < bound("AssizesHourlyChoreStands") for chore in hourly)
+
+
+def test_maintenances_own_chunks_are_not_looked_for_among_the_running() -> None:
+    assert alerts()["AssizesNothingRuns"].startswith('assizes_queued_chunks{model!="cpu"} > 0 and')
+    assert alerts()["AssizesNothingSettled"].startswith('assizes_queued_chunks{model="cpu"} > 0 unless')
 
 
 def test_compose_shows_metrics_and_publishes_none_but_the_apis() -> None:

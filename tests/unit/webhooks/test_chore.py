@@ -1,6 +1,7 @@
 """A chore goes on until it is stopped, whatever befalls one run."""
 
 import asyncio
+import time
 
 from workers.maintenance.chore import repeat
 from workers.maintenance.metrics import MaintenanceMetrics
@@ -30,6 +31,26 @@ def test_a_failed_run_is_followed_by_the_next() -> None:
         return chore.runs
 
     assert asyncio.run(repeated()) == 3
+
+
+def test_a_chore_is_seen_before_its_first_run_has_ended() -> None:
+    stopping, metrics = asyncio.Event(), MaintenanceMetrics()
+    seen: list[float | None] = []
+
+    class Hanging:
+        interval = 1.0
+
+        async def run(self) -> None:
+            stopping.set()
+            for name in ("last_success_timestamp_seconds", "failures_total", "seconds_count"):
+                seen.append(metrics.registry.get_sample_value(f"assizes_chore_{name}", {"chore": "Hanging"}))
+
+    began = time.time()
+    asyncio.run(repeat(Hanging(), stopping, metrics))
+    since, failures, runs = seen
+    assert since is not None
+    assert began <= since <= time.time()
+    assert (failures, runs) == (0, 0)
 
 
 def test_stopping_does_not_wait_for_the_next_run() -> None:
