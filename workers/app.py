@@ -82,7 +82,7 @@ def run_worker(settings: Settings, name: str) -> int:
             supervisor = Supervisor(
                 client,
                 loop,
-                launch=partial(_launch, model, settings, judge.classifies) if model.url is None else None,
+                launch=partial(_launch, model, settings, worker_id, judge.classifies) if model.url is None else None,
                 served={model.name, model.weights},
                 canary=lambda rid: judge.first_call(f"{rid}-{worker_id}"),
                 patience=settings.runtime_patience,
@@ -181,15 +181,17 @@ async def _session() -> aiohttp.ClientSession:
     return open_session()
 
 
-def _launch(model: FleetModel, settings: Settings, classifies: bool, cancelled: threading.Event) -> LaunchedRuntime:
-    """Start a server of the model on a free port. Raises LaunchFailed."""
+def _launch(
+    model: FleetModel, settings: Settings, worker_id: UUID, classifies: bool, cancelled: threading.Event
+) -> LaunchedRuntime:
+    """Start a server of the model on a free port, with a log of this worker's own. Raises LaunchFailed."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return launch(
         model,
         port=port,
-        log=(settings.runtime_logs / f"{model.name}.log").absolute(),
+        log=(settings.runtime_logs / f"{model.name}-{worker_id}.log").absolute(),
         classifies=classifies,
         start_s=settings.runtime_start,
         cancelled=cancelled,

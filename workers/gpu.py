@@ -7,7 +7,7 @@ is finished, handed back, or rescued after its lease: never lost.
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -54,9 +54,10 @@ class Epoch:
 
 @dataclass(slots=True)
 class Slot:
-    """A chunk being heard, and whether that should stop."""
+    """A chunk being heard, in which epoch, and whether that should stop."""
 
     held: Claim
+    epoch: Epoch
     interrupted: bool = False
 
 
@@ -88,7 +89,7 @@ class GpuWorker:
         self._metrics = metrics
         self.failed = False  # whether this worker had to stop by itself
         self._slots: dict[ClaimKey, Slot] = {}
-        self._stranded: dict[ClaimKey, Claim] = {}  # broken off by the runtime, which may have died of one of them
+        self._stranded: dict[ClaimKey, Slot] = {}  # broken off by the runtime, which may have died of one of them
         self._lock = threading.Lock()
         self._tokens = 0
         self._claims = 0  # into the chunk slots
@@ -129,8 +130,7 @@ class GpuWorker:
             try:
                 if self._judge.classifies:  # whose scores are all of one start, so that it must be known
                     self._runtime.confirm()
-                epoch = self._keep_epoch()
-                slot = self._take()
+                slot = self._take(self._keep_epoch())
             except RuntimeUnavailable as away:
                 self._runtime.doubt(away)
                 return
@@ -141,7 +141,7 @@ class GpuWorker:
                 return
             began = time.monotonic()
             try:
-                self._hear(slot, epoch)
+                self._hear(slot)
             except PASSING as error:  # it was given back, or its lease tells
                 log.warning("database_away", error=type(error.orig).__name__)
                 return
@@ -151,9 +151,12 @@ class GpuWorker:
                     if slot.held.alone:
                         self._others_until = 2 * time.monotonic() - began
 
-    def _take(self) -> Slot | None:
+    def _take(self, epoch: Epoch) -> Slot | None:
         with self._lock:  # so that no more than the chunk slots hold standard work, and none is taken while draining
             if time.monotonic() >= self._leased_until:  # what it claimed now would be taken from it at once
+                return None
+            start = self._runtime.start
+            if start is None or start.number != epoch.start:  # another one answers by now
                 return None
             if self.state is not WorkerState.READY or any(slot.held.alone for slot in self._slots.values()):
                 return None
@@ -166,20 +169,20 @@ class GpuWorker:
                 self._judge.name,
                 least,
                 oldest=oldest,
-                suspects_first=self._suspects_first(),
+                suspects_first=self._suspects_first(epoch),
                 beside=bool(self._slots),
                 shared=self._runtime.attached,
             )
             if held is None:
                 return None
             self._claims += least is Priority.BULK
-            slot = Slot(held)
+            slot = Slot(held, epoch)
             self._slots[held.claim_key] = slot
             self._metrics.claimed()
             return slot
 
-    def _hear(self, slot: Slot, epoch: Epoch) -> None:
-        held = slot.held
+    def _hear(self, slot: Slot) -> None:
+        held, epoch = slot.held, slot.epoch
         with structlog.contextvars.bound_contextvars(epoch=str(epoch.id), **_named(held.claim_key)):
             session = Session(
                 engine=self._engine,
@@ -202,40 +205,49 @@ class GpuWorker:
                 return
             if runtime_away is not None:
                 with self._lock:  # so that no claim comes between
-                    self._stranded[held.claim_key] = held
+                    if not slot.interrupted:
+                        self._stranded[held.claim_key] = slot
                     self._runtime.doubt(runtime_away)
 
     def last_answer(self) -> float:
         """See Ward."""
         return self._switchboard.answered_at
 
-    def bereaved(self) -> bool:
+    def bereaved(self, start: int) -> bool:
+        """See Ward. It does not count where something is charged that was there before, or ran alone: then that is
+        suspected."""
+        flights = [(slot.held, slot.epoch.id) for slot in self._break_off(start)]
+        log.warning("runtime_died", in_flight=[_named(held.claim_key) for held, _ in flights])
+        if self._draining.is_set():  # it may have been told to stop, as we were
+            return True
+        charged = tell_of_runtime(self._engine, flights)
+        return not (charged and any(held.alone or held.deaths for held, _ in flights))
+
+    def deprived(self, start: int) -> None:
         """See Ward."""
-        with self._lock:
-            held = {**self._stranded, **{claimed: slot.held for claimed, slot in self._slots.items()}}
-            self._stranded.clear()
-        return self._bereaved([*held.values()])
+        self._break_off(start)
 
     def forsaken(self) -> None:
         """See Ward."""
         self._fail()
 
-    def _bereaved(self, claims: Sequence[Claim]) -> bool:
-        """The runtime died with these claims in flight. Returns whether that counts against the runtime.
+    def _break_off(self, start: int) -> list[Slot]:
+        """Let nothing that was begun on this start of the runtime, or an earlier one, go on with the next.
 
-        It does not where something is charged that was there before, or ran alone: then that is suspected.
+        Returns what was in flight there until now.
         """
-        log.warning("runtime_died", in_flight=[_named(held.claim_key) for held in claims])
-        if self._epoch is None or self._draining.is_set():  # or told to stop, as we are
-            return True
-        charged = tell_of_runtime(self._engine, claims, self._epoch.id)
-        return not (charged and any(held.alone or held.deaths for held in claims))
+        with self._lock:
+            running = [slot for slot in self._slots.values() if slot.epoch.start <= start and not slot.interrupted]
+            for slot in running:
+                slot.interrupted = True
+            lost = {slot.held.claim_key: slot for slot in (*self._stranded.values(), *running)}
+            self._stranded.clear()
+        return [*lost.values()]
 
-    def _suspects_first(self) -> bool:
+    def _suspects_first(self, epoch: Epoch) -> bool:
         """Whether what must run alone comes before all else: not before the runtime's present start has shown that it
         can answer, and not so that more than half of the time goes to that."""
-        assert self._epoch is not None
-        return self._switchboard.answered_at > self._epoch.opened_at and time.monotonic() >= self._others_until
+        return self._switchboard.answered_at > epoch.opened_at and time.monotonic() >= self._others_until
 
     def _keep_epoch(self) -> Epoch:
         """The epoch of the runtime's present start, opened when it is another than before."""

@@ -50,7 +50,9 @@ class Settings(BaseSettings):
         default=60.0, gt=0, description="how long a runtime may be silent, and then how long it has to answer a canary"
     )
     runtime_failures: int = Field(
-        default=5, ge=1, description="failures of a launched runtime within 30 minutes after which it is given up"
+        default=5,
+        ge=1,
+        description="failures of a launched runtime, without 30 minutes well in between, at which it is given up",
     )
     runtime_logs: Path = Field(default=Path(".assizes/logs"), description="where launched runtimes write their logs")
     log_level: Literal["debug", "info", "warning", "error"] = "info"

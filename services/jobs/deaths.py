@@ -120,18 +120,20 @@ def tell_of_death(
     return bool(told)
 
 
-def tell_of_runtime(engine: Engine, claims: Sequence[Claim], epoch_id: UUID) -> bool:
-    """Count the claims of one worker as having been in flight when its runtime died. Returns whether any was charged.
+def tell_of_runtime(engine: Engine, flights: Sequence[tuple[Claim, UUID]]) -> bool:
+    """Count the claims of one worker as having been in flight when its runtime died, each in the epoch that is named
+    beside it. Returns whether any was charged.
 
     What the database does not take is logged and not told: who is to blame will be there the next time, too.
     """
     charged = False
-    for job_id, of_job in groupby(sorted(claims, key=lambda held: held.claim_key), key=lambda held: held.job_id):
+    in_order = sorted(flights, key=lambda told: told[0].claim_key)
+    for job_id, of_job in groupby(in_order, key=lambda told: told[0].job_id):
         try:
             with transaction(engine) as connection:
                 if lock_job(connection, job_id) is None:
                     continue
-                for held in of_job:
+                for held, epoch_id in of_job:
                     flight = InFlight(held.claim_key, held.alone)
                     charged |= tell_of_death(connection, flight, DeathCause.RUNTIME, held.worker_id, epoch_id)
                     isolate(connection, held.key)

@@ -21,12 +21,8 @@ class Gate:
             raise ValueError("a gate without a place would never open")
         self.places = places
         self.inside = 0
+        self.waiting = 0  # calls before the gate; counted, as other threads read it
         self._turns: dict[int, OrderedDict[Hashable, _Line]] = {}  # by priority: the parties, next to be served first
-
-    @property
-    def waiting(self) -> int:
-        """Calls before the gate."""
-        return sum(len(line) for turns in self._turns.values() for line in turns.values())
 
     def resize(self, places: int) -> None:
         """Let so many be inside from now on. Of those that are inside already none is put out."""
@@ -48,6 +44,7 @@ class Gate:
             return
         place = asyncio.get_running_loop().create_future()
         self._turns.setdefault(priority, OrderedDict()).setdefault(party, OrderedDict())[place] = None
+        self.waiting += 1
         try:
             await place
         except asyncio.CancelledError:
@@ -67,6 +64,7 @@ class Gate:
             turns = self._turns[priority]
             party, line = turns.popitem(last=False)
             place, _ = line.popitem(last=False)
+            self.waiting -= 1
             if line:
                 turns[party] = line
             elif not turns:
@@ -80,6 +78,7 @@ class Gate:
         if turns is None or (line := turns.get(party)) is None or place not in line:
             return  # whoever left found it cancelled and passed it over
         del line[place]
+        self.waiting -= 1
         if not line:
             del turns[party]
         if not turns:

@@ -49,11 +49,15 @@ if os.getppid() == parent:
 
 
 class LaunchFailed(Exception):
-    """The server did not come up. `log_tail` is the end of what it wrote."""
+    """The server did not come up. `log_tail` is the end of what it wrote to `log`.
 
-    def __init__(self, message: str, log_tail: str) -> None:
+    The tail is for a person at a terminal: it may hold secrets, so our own logs name the file instead.
+    """
+
+    def __init__(self, message: str, log: Path, log_tail: str = "") -> None:
         super().__init__(f"{message}\n{log_tail}" if log_tail else message)
         self.message = message
+        self.log = log
         self.log_tail = log_tail
 
 
@@ -132,11 +136,11 @@ def launch(
     """Start a server for `model` on 127.0.0.1 and wait until it is ready, at most `start_s` seconds.
 
     `classifies`: it answers with a classifier's numbers instead of texts.
-    Its output is appended to `log`. The server ends with the thread that calls this.
+    Its output is appended to `log`, which is this caller's alone. The server ends with the thread that calls this.
     Raises LaunchFailed, also when it is `cancelled` meanwhile.
     """
     if _listening(port):
-        raise LaunchFailed(f"port {port} is taken", "")
+        raise LaunchFailed(f"port {port} is taken", log)
     python = model.python or sys.executable
     command = (python, "-P", "-m", "sglang.launch_server", *flags(model, port, classifies=classifies))
     leash = (sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *command)
@@ -186,12 +190,13 @@ def _wait_until_ready(runtime: LaunchedRuntime, port: int, start_s: float, cance
     deadline = time.monotonic() + start_s
     while time.monotonic() < deadline:
         if (status := runtime.status()) is not None:
-            raise LaunchFailed(f"the runtime ended with status {status} while it started", runtime.log_tail())
+            message = f"the runtime ended with status {status} while it started"
+            raise LaunchFailed(message, runtime.log, runtime.log_tail())
         if _ready(port):
             return
         if cancelled.wait(POLL_S):
-            raise LaunchFailed("the start of the runtime was cancelled", "")
-    raise LaunchFailed(f"the runtime was not ready after {start_s:g} s", runtime.log_tail())
+            raise LaunchFailed("the start of the runtime was cancelled", runtime.log)
+    raise LaunchFailed(f"the runtime was not ready after {start_s:g} s", runtime.log, runtime.log_tail())
 
 
 def _ready(port: int) -> bool:

@@ -1,7 +1,7 @@
 """The log of a launched runtime: what it prints, in a few files of bounded size.
 
 Guarantee: nothing that a server printed is lost while its worker lives, and a server never waits for a full disk. The
-newest text is in `NAME.log`, what came before in `NAME.log.1`, and so on; workers of one model may share them.
+newest text is in `NAME.log`, what came before in `NAME.log.1`, and so on. No two workers may write to one file.
 """
 
 import os
@@ -37,7 +37,6 @@ def _pump(source: IO[bytes], file: Path) -> None:
 
 
 def _append(file: Path, piece: bytes) -> None:
-    """The file is opened anew each time, as another worker may have moved it."""
     if file.exists() and file.stat().st_size + len(piece) > LARGEST:
         names = [file, *(Path(f"{file}.{number}") for number in range(1, KEPT + 1))]
         for newer, older in reversed(list(pairwise(names))):

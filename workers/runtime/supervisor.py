@@ -32,6 +32,7 @@ log = structlog.get_logger(__name__)
 
 LOOK = 1.0  # seconds between two looks at a runtime
 STOP_GRACE = 15.0  # seconds that a runtime has to stop when its worker does
+REFUSED = "refused"  # of a canary, beside the codes of `RuntimeFault`
 
 
 class Failure(StrEnum):
@@ -61,8 +62,13 @@ class Ward(Protocol):
         """When the runtime last gave a good answer to an ordinary call, in seconds of the monotonic clock."""
         ...
 
-    def bereaved(self) -> bool:
-        """The runtime died or is about to be killed as hung. Returns whether that counts against the runtime."""
+    def bereaved(self, start: int) -> bool:
+        """The runtime's start of that number, or one that never answered after it, died or is about to be killed as
+        hung. Returns whether that counts against the runtime."""
+        ...
+
+    def deprived(self, start: int) -> None:
+        """The runtime's start of that number is about to be replaced, as it answers with garbage: nobody's fault."""
         ...
 
     def forsaken(self) -> None:
@@ -144,7 +150,7 @@ class Supervisor:
 
     def doubt(self, away: RuntimeUnavailable) -> None:
         """An ordinary call came back as from a runtime that is away: it must answer a canary before others go on."""
-        log.warning("runtime_away", reason=str(away))
+        log.warning("runtime_away", reason=away.code)
         self._doubted.set()
         self._wake.set()
 
@@ -169,7 +175,7 @@ class Supervisor:
     def _run(self) -> None:
         try:
             if self._launch is None:
-                self._watch(None)
+                self._watch(None, Health(self._patience, time.monotonic()))
             else:
                 self._keep_running(self._launch)
         except Misconfigured as misfit:
@@ -186,7 +192,7 @@ class Supervisor:
             counts = self._serve(launch)
             if self._closed.is_set() or self._draining.is_set():
                 return
-            seconds = self._failures.add(time.monotonic()) if counts else pause(0, LONGEST_PAUSE)
+            seconds = self._failures.add() if counts else pause(0, LONGEST_PAUSE)
             if seconds is None:
                 log.error("runtime_defunct")
                 self._state = WorkerState.DEFUNCT
@@ -200,24 +206,29 @@ class Supervisor:
             server = launch(self._closed)
         except LaunchFailed as failed:
             if not self._closed.is_set():
-                log.warning("runtime_not_started", reason=str(failed))
+                log.warning("runtime_not_started", reason=failed.message, log=str(failed.log))
             return True
         grace = 0.0
+        health = Health(self._patience, time.monotonic())
         try:
             self._client.url, self._server, self._met = server.url, server, False
-            failure = self._watch(server)
+            failure = self._watch(server, health)
             if failure is None:
                 grace = STOP_GRACE
                 return False
-            log.error("runtime_failed", failure=failure, status=server.status(), reason=server.log_tail())
+            log.error("runtime_failed", failure=failure, status=server.status(), log=str(server.log))
             self._state = WorkerState.UNHEALTHY
-            return self._ward.bereaved() if failure in DEATHS else True
+            self._failures.outlived(health.well_for)
+            last = 0 if self._start is None else self._start.number
+            if failure in DEATHS:
+                return self._ward.bereaved(last)
+            self._ward.deprived(last)
+            return True
         finally:
             server.stop(grace)
 
-    def _watch(self, server: LaunchedRuntime | None) -> Failure | None:
+    def _watch(self, server: LaunchedRuntime | None, health: Health) -> Failure | None:
         """Watch one server until it must be replaced, or for an attached one and until `close`, for ever."""
-        health = Health(self._patience, time.monotonic())
         try:
             while not self._closed.is_set():
                 if server is not None and not server.alive:
@@ -245,7 +256,7 @@ class Supervisor:
             health.looked(now, self._tokens())
         if health.hung and self._launch is None:  # it may be another server by now, which never got the canary
             self._drop_canary()
-            self._fall_ill(health, "no answer and no progress")
+            self._fall_ill(health, Failure.HUNG)
         if self._doubted.is_set():
             health.doubted(now)
             if self._state is WorkerState.READY:
@@ -298,8 +309,11 @@ class Supervisor:
         canary, self._canary = self._canary, None
         try:
             info = canary.result()
-        except (RuntimeUnavailable, CallRefused) as error:
-            self._fall_ill(health, str(error))
+        except RuntimeUnavailable as error:
+            self._fall_ill(health, error.code)
+            return
+        except CallRefused:
+            self._fall_ill(health, REFUSED)
             return
         if info is not None:
             self._meet(info)
@@ -310,6 +324,7 @@ class Supervisor:
         self._settled.set()
 
     def _fall_ill(self, health: Health, reason: str) -> None:
+        """`reason` is a code: what a server says in words may hold a secret or a caller's text, and is not logged."""
         health.canary_failed(time.monotonic())
         if self._state is not WorkerState.UNHEALTHY:
             log.warning("runtime_unhealthy", reason=reason)
@@ -322,12 +337,12 @@ class Supervisor:
             if server is not None:
                 self._met = True
                 server.note_shared_memory()
-            elif last is not None:
-                if info.start == last.info.start:
-                    return
-                self._ward.bereaved()
+            elif last is not None and info.start == last.info.start:
+                return
             number = 1 if last is None else last.number + 1
             self._start = Start(number, info, None if server is None else server.command)
+            if server is None and last is not None:  # after that: from here on nothing is claimed for the old one
+                self._ward.bereaved(last.number)
 
     def _tokens(self) -> float | None:
         try:

@@ -59,7 +59,7 @@ def test_it_launches_a_classifier(parts: Parts) -> None:
 @pytest.mark.parametrize(
     ("protocol", "kind", "said"),
     [
-        ("reward", (), "does not appear to be an embedding model"),
+        ("reward", (), "refused"),
         ("sdrm", ("--is-embedding",), "garbled"),
     ],
 )

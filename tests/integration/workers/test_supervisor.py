@@ -148,8 +148,12 @@ def test_a_runtime_that_cannot_be_started_is_defunct_in_the_end(launching: Launc
     assert worker.popen.returncode == 3
     assert len(starts(launching.logs)) == 3
     assert (launching.state(), launching.health()) == ("defunct", "defunct")
-    assert "no such weights" in worker.log.read_text()
-    assert "Unclosed" not in worker.log.read_text()
+    (log,) = launching.logs.glob(f"{MODEL}-*.log")
+    assert log.read_text().count("no such weights") == 3
+    said = worker.log.read_text()
+    assert str(log) in said
+    assert "no such weights" not in said
+    assert "Unclosed" not in said
 
 
 def test_one_that_starts_at_the_second_try_is_used(launching: Launching) -> None:

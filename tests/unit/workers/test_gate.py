@@ -102,6 +102,11 @@ def test_a_place_handed_to_a_call_that_is_cancelled_at_that_moment_is_handed_on(
     asyncio.run(scene())
 
 
+def in_line(gate: Gate) -> int:
+    """The places in the gate's lines."""
+    return sum(len(line) for turns in gate._turns.values() for line in turns.values())
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["come", "leave", "cancel", "pause"]), st.integers(0, 2), st.integers(0, 2)), max_size=60
 )
@@ -125,6 +130,7 @@ def test_no_place_is_lost_whatever_is_cancelled(steps: list[tuple[str, int, int]
             elif names:
                 visitors.cancel(chance.choice(names))
             assert visitors.gate.inside <= places
+            assert visitors.gate.waiting == in_line(visitors.gate)
         await settle()
         assert visitors.gate.waiting == 0 or visitors.gate.inside == places
         await visitors.end()

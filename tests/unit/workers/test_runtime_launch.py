@@ -113,6 +113,10 @@ def test_a_runtime_that_dies_while_starting_is_reported_with_its_log(
     with pytest.raises(LaunchFailed, match="ended with status 3") as caught:
         launch(entry, port=port, log=tmp_path / "judge.log", start_s=PATIENCE_S)
     assert caught.value.log_tail == "no such weights\n"
+    assert (caught.value.message, caught.value.log) == (
+        "the runtime ended with status 3 while it started",
+        tmp_path / "judge.log",
+    )
 
 
 def test_a_runtime_that_never_gets_ready_is_stopped_and_reported(
