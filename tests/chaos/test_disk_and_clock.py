@@ -27,6 +27,15 @@ BEGIN
     RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
 END $$
 """
+TOO_LARGE = """
+CREATE FUNCTION too_large() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.seq = 7 AND NEW.completion IS NOT NULL THEN
+        RAISE EXCEPTION 'row is too big' USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    RETURN NEW;
+END $$
+"""
 GROWING = ("trace", "opinion", "verdict", "item")
 PUT_OFF = 60.0  # seconds after which a conclusion that failed is tried again
 FIVE_MINUTES = 300
@@ -113,6 +122,25 @@ def test_a_panel_is_joined_once_the_disk_has_room_again(parts: Parts) -> None:
         eventually(lambda: "DiskFull" in maintenance.log.read_text(), "a panel cannot be joined")
     parts.wait_until_ended(job_id, PUT_OFF + PATIENCE)
     assert check_ended_job(parts.engine, job_id)["status"] == "completed"
+
+
+@pytest.mark.slow
+def test_a_row_that_never_fits_fails_its_item_alone(parts: Parts) -> None:
+    parts.settings |= LONG_LEASE
+    with transaction(parts.engine) as connection:
+        connection.execute(text(TOO_LARGE))
+        trigger = "CREATE TRIGGER too_large BEFORE INSERT ON trace FOR EACH ROW EXECUTE FUNCTION too_large()"
+        connection.execute(text(trigger))
+    parts.runtime()
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), 40)
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["succeeded"], job["failed"]) == (39, 1)
+    failed = parts.rows("SELECT seq, error_code FROM verdict WHERE status = 'failed'")
+    assert failed == [{"seq": 7, "error_code": "poisoned"}]
+    assert worker.ended() is None
 
 
 @pytest.mark.slow
