@@ -77,8 +77,8 @@ def cut_database(stack: Stack, _: random.Random) -> bool:
 
 def break_runtime(stack: Stack, chance: random.Random) -> bool:
     """Some answers of a runtime are none."""
-    faults = ("garbage", "half_body", "unavailable", "stream_error", "refuse")
-    order = {"fault": chance.choice(faults), "times": chance.randint(1, 30), "seconds": 2.0}
+    faults = ("garbage", "half_body", "unavailable", "stream_error")
+    order = {"fault": chance.choice(faults), "times": chance.randint(1, 30)}
     url = chance.choice(list(stack.runtimes.values()))
     try:
         return httpx.post(f"{url}/scripted/fault", json=order, timeout=5).is_success
