@@ -20,9 +20,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("chunk", sa.Column("alone", sa.Boolean(), server_default="false", nullable=False))
-    op.create_index(
-        "chunk_finished", "chunk", ["model", "finished_at"], postgresql_where=sa.text("state = 'finished'")
-    )
+    op.create_index("chunk_finished", "chunk", ["model", "finished_at"], postgresql_where=sa.text("state = 'finished'"))
     op.create_index("chunk_suspect", "chunk", ["model"], postgresql_where=sa.text("alone AND state = 'queued'"))
     op.create_table(
         "death",
