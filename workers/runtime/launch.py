@@ -1,8 +1,8 @@
 """Start an SGLang server for one model and stop it again.
 
-Guarantee: a launched server never outlives the thread that launched it, nor its process, not even one killed with -9;
-one that dies while starting is reported with the end of its log, never waited for. It sees none of our settings and
-none of our modules.
+Guarantee: no process of a launched server outlives the process that launched it, not even one killed with -9, and not
+even while it starts; one that dies while starting is reported with the end of its log, never waited for. It sees none
+of our settings and none of our modules.
 """
 
 import http.client
@@ -35,16 +35,27 @@ DEFAULT_FLAGS = (
     "--max-queued-requests", "128",
 )  # fmt: skip
 
-# Asks the kernel to kill this process when the thread that forked it ends, then becomes the server. A program of its
-# own, because code between fork and exec can deadlock in a process with threads.
+# Leads the server's session and is its parent: forwards SIGINT, and ends as it does, with 128 + n for a signal n. When
+# the end of our pipe closes, because we have died, it kills all of the session: the server's own children ask the
+# kernel for that only some seconds after their start. Should it be killed itself, the kernel ends the server.
 LEASH = """
-import ctypes, os, signal, sys
-parent, command = int(sys.argv[1]), sys.argv[2:]
+import ctypes, os, select, signal, sys
 PR_SET_PDEATHSIG = 1
-if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-    raise OSError(ctypes.get_errno(), "prctl")
-if os.getppid() == parent:
-    os.execv(command[0], command)
+leash, command = os.getpid(), sys.argv[1:]
+server = os.fork()
+if server == 0:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() == leash:
+        os.execv(command[0], command)
+    sys.exit("nobody holds the leash")
+signal.signal(signal.SIGINT, lambda *_: os.kill(server, signal.SIGINT))
+ended = os.pidfd_open(server)
+if ended not in select.select([0, ended], [], [])[0]:
+    os.killpg(0, signal.SIGKILL)
+status = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+sys.exit(status if status >= 0 else 128 - status)
 """
 
 
@@ -63,7 +74,7 @@ class LaunchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LaunchedRuntime:
-    """A running server, the leader of its own session."""
+    """A running server. `process` is the leash that leads its session."""
 
     url: str
     command: tuple[str, ...]
@@ -78,7 +89,7 @@ class LaunchedRuntime:
         return self.status() is None
 
     def status(self) -> int | None:
-        """The exit status of its main process as `subprocess` has it, None while it runs.
+        """The exit status of its main process as a shell has it, None while it runs.
 
         It is not reaped: until `stop` has ended all of its session the number of that cannot be another's.
         """
@@ -120,6 +131,8 @@ class LaunchedRuntime:
             for file in self.shared:
                 file.unlink(missing_ok=True)
         self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         self.writer.join(LOG_S)
 
 
@@ -136,20 +149,20 @@ def launch(
     """Start a server for `model` on 127.0.0.1 and wait until it is ready, at most `start_s` seconds.
 
     `classifies`: it answers with a classifier's numbers instead of texts.
-    Its output is appended to `log`, which is this caller's alone. The server ends with the thread that calls this.
+    Its output is appended to `log`, which is this caller's alone.
     Raises LaunchFailed, also when it is `cancelled` meanwhile.
     """
     if _listening(port):
         raise LaunchFailed(f"port {port} is taken", log)
     python = model.python or sys.executable
     command = (python, "-P", "-m", "sglang.launch_server", *flags(model, port, classifies=classifies))
-    leash = (sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *command)
+    leash = (sys.executable, "-I", "-S", "-c", LEASH, *command)
     log.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         leash,
         cwd=log.parent,
         env=_environment(os.environ if environment is None else environment),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,

@@ -3,9 +3,6 @@
 Guarantee: `state` is READY only while the runtime answers as it should, judged by a call that it answered. A slow
 runtime is never restarted, a launched one that has died, hangs or answers with garbage is, with pauses, until it has
 failed too often. An attached one is only watched. A launched one has ended when `close` returns.
-
-All launches are made by one thread that lives as long as the supervisor: the kernel ends a server with the thread that
-started it.
 """
 
 import asyncio

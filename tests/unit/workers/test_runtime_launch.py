@@ -18,7 +18,8 @@ from embedded.places import CHECKOUT
 from services.foundation.fleet import FleetModel
 from tests.contracts.server import Server
 from tests.fakes.launchable import interpreter, starts
-from tests.processes import PATIENCE_S, alive, running, wait_until_gone
+from tests.parts import eventually
+from tests.processes import PATIENCE_S, running, session, wait_until_gone
 from workers.runtime.launch import LaunchedRuntime, LaunchFailed, flags, launch
 
 
@@ -100,7 +101,7 @@ def test_it_runs_elsewhere_in_a_session_of_its_own_without_our_settings(
 ) -> None:
     (seen,) = starts(tmp_path / "logs")
     assert seen["cwd"] == str(tmp_path / "logs")
-    assert seen["session"] == seen["pid"] == launched.process.pid
+    assert seen["session"] == launched.process.pid
     environment = seen["environment"]
     assert environment["KEPT"] == "yes"
     assert not {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "ASSIZES_DATABASE_URL"} & environment.keys()
@@ -136,27 +137,46 @@ def test_a_taken_port_is_reported_before_anything_starts(
         launch(model(), port=port, log=tmp_path / "second.log", start_s=PATIENCE_S)
 
 
-def test_it_does_not_outlive_a_launcher_that_is_killed(
-    model: Callable[..., FleetModel], port: int, tmp_path: Path
+SLOW_TO_ASK = """
+import signal, time
+if os.fork() == 0:  # as SGLang's own, which ask for their parent's death signal some seconds late
+    signal.pause()
+if {starting}:
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("starting", [False, True], ids=["ready", "starting"])
+def test_none_of_its_processes_outlives_a_launcher_that_is_killed(
+    model: Callable[..., FleetModel], port: int, tmp_path: Path, starting: bool
 ) -> None:
-    entry = model()
+    entry = model(SLOW_TO_ASK.format(starting=starting))
+    assert entry.python is not None
     program = (
         "import sys, time\nfrom pathlib import Path\n"
         "from services.foundation.fleet import FleetModel\nfrom workers.runtime.launch import launch\n"
         f"model = FleetModel.model_validate_json({entry.model_dump_json()!r})\n"
         f"runtime = launch(model, port={port}, log=Path({str(tmp_path / 'judge.log')!r}), start_s={PATIENCE_S})\n"
-        "print(runtime.process.pid, flush=True)\ntime.sleep(600)\n"
+        "print('ready', flush=True)\ntime.sleep(600)\n"
     )
     launcher = subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
     try:
         assert launcher.stdout is not None
         with launcher.stdout as output:
-            pid = int(output.readline())
-        assert alive(pid)
+            if not starting:
+                assert output.readline() == "ready\n"
+        (start,) = eventually(lambda: starts(tmp_path), "the server starts")
+        eventually(lambda: len(session(start["session"])) == 3, "the leash, the server and its child run")
     finally:
         launcher.send_signal(signal.SIGKILL)
         launcher.wait()
-    wait_until_gone(pid)
+    wait_until_gone(start["session"])
+
+
+def test_a_server_that_dies_is_seen_to_have_died(launched: LaunchedRuntime, tmp_path: Path) -> None:
+    os.kill(starts(tmp_path / "logs")[-1]["pid"], signal.SIGKILL)
+    eventually(lambda: not launched.alive, "it is noticed")
+    assert launched.status() == 128 + signal.SIGKILL
 
 
 def test_the_fleet_files_flags_come_last_and_win() -> None:
