@@ -20,9 +20,16 @@ PATIENCE_S = 600.0  # on a busy machine a server takes minutes to start
 ITEMS = 6
 
 
+def main_of(leader: int) -> int:
+    """The main process of a server: the only child of the leash, which leads the session."""
+    return int(Path(f"/proc/{leader}/task/{leader}/children").read_text())
+
+
 def scheduler(main: int) -> int:
     """The process of a server that runs the model."""
-    (pid,) = (pid for pid in session(main) if b"sglang::scheduler" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    (pid,) = (
+        pid for pid in session(os.getsid(main)) if b"sglang::scheduler" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
     return pid
 
 
@@ -97,14 +104,15 @@ options = {{ mode = "direct" }}
         eventually(lambda number=number: ready(number), f"start {number}", PATIENCE_S)  # type: ignore[misc]
         flags = epochs()[-1]
         port = flags[flags.index("--port") + 1]
-        (main,) = set(running("sglang.launch_server")) & set(running(port))
+        (leader,) = (pid for pid in running("sglang.launch_server") if pid in running(port) and os.getsid(pid) == pid)
+        main = main_of(leader)
         servers.extend((main, scheduler(main)))
         job_id = parts.queue(tenant, ITEMS)
         parts.wait_until_heard(job_id, 1)
         strike(main, port)
         parts.wait_until_ended(job_id, PATIENCE_S)
         assert check_ended_job(parts.engine, job_id)["succeeded"] == ITEMS
-        eventually(lambda main=main: not session(main), "nothing is left of it")  # type: ignore[misc]
+        eventually(lambda leader=leader: not session(leader), "nothing is left of it")  # type: ignore[misc]
     assert len(epochs()) > len(strikes)
     assert worker.stop() == 0
     assert not any(alive(pid) for pid in servers)

@@ -175,7 +175,7 @@ def test_sigterm_during_a_start_stops_at_once(launching: Launching) -> None:
     start = launching.wait_for_start()
     assert launching.health() == "starting"
     assert worker.stop() == 0
-    wait_until_gone(start["pid"])
+    wait_until_gone(start["session"])
     assert (launching.state(), launching.health()) == ("stopped", "offline")
 
 
@@ -184,7 +184,7 @@ def test_kill_9_of_the_worker_takes_its_runtime_along(launching: Launching, befo
     worker = launching.worker(before=before)
     start = launching.wait_for_start() if before else launching.wait_until_ready()
     os.kill(worker.pid, signal.SIGKILL)
-    wait_until_gone(start["pid"])
+    wait_until_gone(start["session"])
     eventually(lambda: launching.health() == "offline", "its lease has lapsed", 10)
 
 
