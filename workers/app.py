@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import aiohttp
@@ -20,6 +21,7 @@ import structlog
 from celery import Celery
 from celery.signals import setup_logging, worker_shutting_down
 from celery.worker import state as celery_state
+from celery.worker.consumer import Consumer
 from sqlalchemy import Engine
 
 from services.foundation.broker import hear_queue, make_broker
@@ -47,6 +49,7 @@ log = structlog.get_logger(__name__)
 
 BROKER_PATIENCE = 15.0
 DATABASE_PAUSE = 1.0
+UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)  # what Celery meets in a message that is no bell
 EX_FAILED, EX_DEFUNCT = 1, 3  # exit codes; 2 is a misconfiguration's
 
 
@@ -158,11 +161,33 @@ def consume(settings: Settings, model: str, worker: GpuWorker, slots: int) -> bo
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,
+        consumer_cls=_Listener,
         loglevel="WARNING",
         quiet=True,
     )
     consumer.start()
     return not consumer.exitcode
+
+
+class _Listener(Consumer):  # type: ignore[misc]  # Celery is untyped
+    """Celery's consumer, which a message that is no bell does not end: it is dropped."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.channel_errors += UNREADABLE  # in what is no message at all: it is off the queue by then, so go on anew
+
+    def create_task_handler(self, *arguments: Any, **named: Any) -> Any:
+        handle = super().create_task_handler(*arguments, **named)
+
+        def answer(message: Any) -> None:
+            try:
+                handle(message)
+            except UNREADABLE as error:
+                log.warning("bell_unreadable", error=type(error).__name__)
+                if not message.acknowledged:  # unless it is rejected it comes again with the next connection
+                    message.reject()
+
+        return answer
 
 
 @contextmanager

@@ -1,16 +1,18 @@
 """A real worker on a scripted runtime: what it asks, writes down, aborts and refuses."""
 
+import base64
 import json
 
 import pytest
 from sqlalchemy import text
 
-from services.foundation.broker import HEAR, hear_queue, make_broker
+from services.foundation.broker import HEAR, hear_queue, make_broker, ring
 from services.foundation.database import transaction
 from services.jobs.cancel import cancel
+from services.jobs.states import ENDED
 from tests.factories import MODEL, comparisons, queue_body
 from tests.invariants import check_ended_job
-from tests.parts import Parts, eventually
+from tests.parts import PATIENCE, Parts, eventually
 
 OPINION = "SELECT body FROM opinion WHERE job_id = :job_id ORDER BY seq"
 TRACES = "SELECT * FROM trace WHERE job_id = :job_id ORDER BY seq, call"
@@ -104,6 +106,45 @@ def test_a_bell_for_another_model_is_refused(parts: Parts) -> None:
     broker.send_task(HEAR, args=(MODEL,), queue=hear_queue(MODEL))
     parts.wait_until_ended(own)
     assert parts.job(job_id)["status"] == "queued"
+    broker.close()
+
+
+def test_messages_that_are_no_bells_do_not_end_a_worker(parts: Parts) -> None:
+    parts.runtime()
+    worker = parts.worker()
+    parts.wait_until_ready()
+    broker, client, queue = make_broker(parts.redis_url, patience=5), parts.broker(), hear_queue("nobody's")
+    ring(broker, "nobody's", 1)
+    bell = json.loads(client.rpop(queue))
+    foreign = {
+        "no JSON": b"ring, ring",
+        "no UTF-8": b"\xff\xfe",
+        "no object": b"5",
+        **{
+            what: json.dumps(bell | changed).encode()
+            for what, changed in {
+                "nothing but a body": {"headers": None, "properties": None},
+                "no headers": {"headers": None},
+                "an unknown task": {"headers": {**bell["headers"], "task": "assizes.unknown"}},
+                "an unknown task without an id": {"headers": {"task": "assizes.unknown"}},
+                "a pickle": {"content-type": "application/x-python-serialize", "content-encoding": "binary"},
+                "an unknown encoding": {"content-encoding": "unheard-of"},
+                "a body that is no base64": {"body": "!"},
+                "a body that is no JSON": {"body": base64.b64encode(b"ring, ring").decode()},
+                "no arguments": {"body": base64.b64encode(b"5").decode()},
+            }.items()
+        },
+    }
+    tenant = parts.tenant()
+    for what, message in foreign.items():
+        client.lpush(hear_queue(MODEL), message)
+        job_id = parts.queue(tenant, 1)
+        ring(broker, MODEL, 1)  # which is taken after it
+        worker.wait_until(lambda job_id=job_id: parts.job(job_id)["status"] in ENDED, PATIENCE)
+        assert check_ended_job(parts.engine, job_id)["status"] == "completed", what
+    eventually(lambda: client.hlen("unacked") == 0, "none is kept, to come again with another connection")
+    assert worker.ended() is None
+    client.close()
     broker.close()
 
 
