@@ -164,7 +164,7 @@ def test_one_that_starts_at_the_second_try_is_used(launching: Launching) -> None
     parts.wait_until_ended(job_id)
     assert check_ended_job(parts.engine, job_id)["succeeded"] == 2
     assert len(starts(launching.logs)) == 2
-    assert launching.health() == "ready"
+    eventually(lambda: launching.health() == "ready", "it tells so")
 
 
 STARTING = "import time; time.sleep(600)"
