@@ -51,7 +51,7 @@ test: setup ## every test but the slow ones, those with a real SGLang too
 slow: setup ## the tests that `make test` leaves out
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
-chaos: application ## the whole fault suite: real processes killed, stopped and starved (tests/chaos/README.md); under 20 minutes
+chaos: setup ## the whole fault suite: real processes killed, stopped and starved (tests/chaos/README.md); under 20 minutes
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
 
 soak: application ## MINUTES of random faults under load, from a printed SEED; every job is checked at the end
