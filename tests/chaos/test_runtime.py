@@ -3,6 +3,7 @@
 A worker leaves a runtime that it did not launch as it is: it waits until that is well again.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,10 @@ from tests.parts import LONG_LEASE, Parts, eventually
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 ITEMS = 200
-AWAY, WELL = '"runtime_away"', '"runtime_ready"'
-SLOW = ("--service-time", "lognormal:0.2,0.5", "--slots", "16")
+AWAY, WELL, UNHEALTHY = '"runtime_away"', '"runtime_ready"', '"runtime_unhealthy"'
+SLOTS = 16
+SLOW = ("--service-time", "lognormal:0.2,0.5", "--slots", str(SLOTS))
+SILENT = 5.0  # seconds of patience
 
 
 def break_runtime(parts: Parts, fault: str, **order: Any) -> None:
@@ -77,7 +80,7 @@ def test_a_full_queue_within_a_stream_is_no_fault(parts: Parts) -> None:
 
 @pytest.mark.parametrize("fault", ["hang", "hang_healthy"])
 def test_a_runtime_that_hangs_until_somebody_restarts_it(parts: Parts, fault: str) -> None:
-    parts.settings |= {"RUNTIME_PATIENCE": "5", **LONG_LEASE}
+    parts.settings |= {"RUNTIME_PATIENCE": str(SILENT), **LONG_LEASE}
     runtime = parts.runtime(*SLOW)
     parts.maintenance()
     worker = parts.worker()
@@ -91,15 +94,49 @@ def test_a_runtime_that_hangs_until_somebody_restarts_it(parts: Parts, fault: st
     assert worker.ended() is None
 
 
+def check_undoubted(parts: Parts, worker: Child) -> None:
+    """The worker has taken its runtime for well all the time, and for one and the same."""
+    assert worker.ended() is None
+    assert AWAY not in worker.log.read_text()
+    assert UNHEALTHY not in worker.log.read_text()
+    assert parts.rows("SELECT count(*) AS epochs FROM runtime_epoch") == [{"epochs": 1}]
+
+
 def test_a_slow_prefill_is_no_fault(parts: Parts) -> None:
-    parts.settings |= {"RUNTIME_PATIENCE": "5", **LONG_LEASE}
+    parts.settings |= {"RUNTIME_PATIENCE": str(SILENT), **LONG_LEASE}
     parts.runtime(*SLOW)
     parts.maintenance()
     worker = parts.worker()
     job_id = parts.queue(parts.tenant(), ITEMS)
     parts.wait_until_heard(job_id, 30)
-    break_runtime(parts, "slow_prefill", seconds=12.0, times=8)  # the other half of the slots go on
+    break_runtime(parts, "slow_prefill", seconds=12.0, times=SLOTS // 2)  # the other half of the slots go on
     check_whole(parts, job_id)
-    assert worker.ended() is None
-    assert AWAY not in worker.log.read_text()
-    assert parts.rows("SELECT count(*) AS epochs FROM runtime_epoch") == [{"epochs": 1}]
+    check_undoubted(parts, worker)
+
+
+def test_a_slow_prefill_in_every_slot_is_no_fault(parts: Parts) -> None:
+    """A canary is sent and waits for longer than it may where nothing moves; but the tokens that are read do."""
+    parts.settings |= {"RUNTIME_PATIENCE": str(SILENT), **LONG_LEASE}
+    parts.runtime(*SLOW)
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    break_runtime(parts, "slow_prefill", seconds=4 * SILENT)
+
+    def all_are_slow() -> bool:
+        running = [call for call in parts.calls() if call["started"] and not call["finished"]]
+        return sum(time.time() - call["started"] > SILENT / 2 for call in running) == SLOTS
+
+    eventually(all_are_slow, "every slot is in a slow prefill")
+    mend_runtime(parts)  # so that what comes next is slow for these alone
+
+    def second_canary() -> dict[str, Any] | None:
+        canaries = [call for call in parts.calls() if call["rid"].startswith("canary-")]
+        return canaries[1] if len(canaries) > 1 and canaries[1]["finished"] else None
+
+    canary = eventually(second_canary, "a second canary is answered")
+    assert canary["finished"] - canary["received"] > SILENT
+    assert canary["completion_tokens"] == 1  # it was answered, not given up
+    check_whole(parts, job_id)
+    check_undoubted(parts, worker)
