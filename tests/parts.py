@@ -23,6 +23,7 @@ from services.foundation.database import transaction
 from services.foundation.fleet import Fleet, load_fleet
 from services.jobs.states import ENDED
 from tests.factories import MODEL, make_tenant, queue_job
+from tests.fakes.launchable import interpreter
 
 PATIENCE = 90.0  # seconds for what takes a few: a test must not fail because the machine is busy
 LONG_LEASE = {"LEASE": "20", "HEARTBEAT": "5"}  # where nobody may be taken for dead, however busy it is
@@ -76,6 +77,14 @@ class Parts:
             for name in names
         )
         self.fleet_file.write_text("\n".join(entries), encoding="utf-8")
+
+    def enlist_launched(self, *scripted: str, before: str = "") -> None:
+        """Have the fleet hold the model alone, on a scripted runtime that its worker launches, see tests.fakes."""
+        self.fleet_file.write_text(
+            f'[models.{MODEL}]\nprotocol = "sdrm"\nweights = "{models.make("scripted")}"\ncontext_length = 8192\n'
+            f'python = "{interpreter(self.folder, *scripted, before=before)}"\noptions = {{ mode = "direct" }}\n',
+            encoding="utf-8",
+        )
 
     @property
     def fleet(self) -> Fleet:
@@ -196,7 +205,7 @@ class Parts:
         ready = "SELECT 1 FROM worker WHERE state = 'ready' AND lease_until > now()"
         eventually(lambda: len(self.rows(ready)) >= workers, f"{workers} workers are ready")
 
-    def wait_until_heard(self, job_id: UUID, items: int) -> None:
+    def wait_until_heard(self, job_id: UUID, items: int, seconds: float = PATIENCE) -> None:
         """Wait until at least so many items have verdicts."""
         count = "SELECT count(*) AS n FROM verdict WHERE job_id = :job_id"
-        eventually(lambda: self.rows(count, job_id=job_id)[0]["n"] >= items, f"{items} items are heard")
+        eventually(lambda: self.rows(count, job_id=job_id)[0]["n"] >= items, f"{items} items are heard", seconds)

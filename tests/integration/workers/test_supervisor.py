@@ -11,12 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from embedded import models
 from embedded.processes import Child
 from services.foundation.database import transaction
 from services.jobs.roster import roster
 from tests.factories import MODEL
-from tests.fakes.launchable import interpreter, starts
+from tests.fakes.launchable import starts
 from tests.invariants import check_ended_job
 from tests.parts import Parts, eventually
 from tests.processes import alive, wait_until_gone
@@ -40,13 +39,7 @@ class Launching:
 
     def worker(self, *scripted: str, before: str = "") -> Child:
         """Start it. `before` is run by each start of the runtime."""
-        python = interpreter(self.parts.folder, *scripted, before=before)
-        weights = models.make("scripted")
-        self.parts.fleet_file.write_text(
-            f'[models.{MODEL}]\nprotocol = "sdrm"\nweights = "{weights}"\npython = "{python}"\n'
-            'context_length = 8192\noptions = { mode = "direct" }\n',
-            encoding="utf-8",
-        )
+        self.parts.enlist_launched(*scripted, before=before)
         return self.parts.worker()
 
     def wait_for_start(self, number: int = 1) -> Start:
