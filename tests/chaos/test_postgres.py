@@ -19,7 +19,7 @@ pytestmark = pytest.mark.chaos
 ITEMS = 300
 DRAIN = 2.0  # seconds for which running calls may go on
 LEASE = 3.0  # seconds for which a worker may keep what it cannot write, see `Parts`
-MORE = 10.0  # seconds for all else that it takes to stop
+MORE = 15.0  # seconds for all else that it takes to stop
 SLOW = ("--service-time", "lognormal:0.2,0.5", "--slots", "16")
 
 
