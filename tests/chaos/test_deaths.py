@@ -17,6 +17,7 @@ from tests.parts import Parts, eventually
 pytestmark = pytest.mark.chaos
 
 ITEMS = 300
+RECOVERED = 60.0  # seconds
 SLOW = ("--service-time", "lognormal:0.05,0.5", "--slots", "16")
 
 
@@ -32,6 +33,25 @@ def test_kill_9_of_the_worker_in_mid_job(parts: Parts) -> None:
     job = check_ended_job(parts.engine, job_id)
     assert (job["status"], job["succeeded"]) == ("completed", ITEMS)
     assert parts.rows("SELECT sum(deaths) > 0 AS died FROM chunk") == [{"died": True}]
+
+
+@pytest.mark.slow
+def test_what_a_killed_worker_held_is_heard_within_a_minute(parts: Parts) -> None:
+    parts.settings |= {"LEASE": "30", "HEARTBEAT": "10"}  # as by default
+    parts.runtime("--service-time", "lognormal:0.2,0.5", "--slots", "16")
+    parts.maintenance()
+    worker = parts.worker()
+    job_id = parts.queue(parts.tenant(), ITEMS)
+    parts.wait_until_heard(job_id, 30)
+    os.kill(worker.pid, signal.SIGKILL)
+    held = len(parts.rows("SELECT 1 FROM chunk WHERE state = 'running'"))
+    assert held
+    parts.worker()  # as whoever looks after processes does
+    again = "SELECT 1 FROM chunk WHERE state = 'finished' AND deaths > 0"
+    eventually(lambda: len(parts.rows(again)) == held, "it is heard", RECOVERED)
+    parts.wait_until_ended(job_id)
+    job = check_ended_job(parts.engine, job_id)
+    assert (job["status"], job["succeeded"]) == ("completed", ITEMS)
 
 
 def test_a_frozen_worker_that_wakes_up_late_writes_nothing(parts: Parts) -> None:
