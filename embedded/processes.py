@@ -46,12 +46,16 @@ def die_with_parent(sig: signal.Signals) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A running child, the leader of its own session. `stop_signal` is how it is asked to end."""
+    """A running child, the leader of its own session. `stop_signal` is how it is asked to end.
+
+    Its output stands in `log` from the byte `since` on, behind that of the ones before it.
+    """
 
     name: str
     popen: subprocess.Popen[bytes]
     log: Path
-    stop_signal: signal.Signals = signal.SIGTERM
+    since: int
+    stop_signal: signal.Signals
 
     @property
     def pid(self) -> int:
@@ -62,7 +66,7 @@ class Child:
         """None while it runs, else why it should not have ended."""
         if self._running():
             return None
-        return ChildEnded(f"{self.name} ended with status {self._reap()}; the end of {self.log}:\n{tail(self.log)}")
+        return ChildEnded(f"{self.name} ended with status {self._reap()}; {self._written()}")
 
     def wait_until(self, ready: Callable[[], bool], seconds: float, every: float = _POLL_SECONDS) -> None:
         """Return when `ready()` is true; it is asked every so many seconds.
@@ -76,9 +80,7 @@ class Child:
             if (ended := self.ended()) is not None:
                 raise ended
             if time.monotonic() > deadline:
-                raise EmbeddedError(
-                    f"{self.name} was not ready within {seconds:.0f} s; the end of {self.log}:\n{tail(self.log)}"
-                )
+                raise EmbeddedError(f"{self.name} was not ready within {seconds:.0f} s; {self._written()}")
             time.sleep(every)
 
     def stop(self, grace_seconds: float = 30) -> int:
@@ -89,6 +91,13 @@ class Child:
             while self._running() and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
         return self._reap()
+
+    def _written(self) -> str:
+        """The end of what it wrote, and of nothing that an earlier one did."""
+        with self.log.open("rb") as file:
+            file.seek(self.since)
+            told = file.read().decode(errors="replace").strip()
+        return f"the end of {self.log}:\n{told[-_TAIL_CHARACTERS:]}" if told else f"it wrote nothing to {self.log}"
 
     def _running(self) -> bool:
         if self.popen.returncode is not None:
@@ -120,6 +129,7 @@ def spawn(
     log.parent.mkdir(parents=True, exist_ok=True)
     options.setdefault("preexec_fn", die_with_parent(death_signal))
     with log.open("ab") as file:
+        since = file.tell()
         popen: subprocess.Popen[bytes] = subprocess.Popen(
             [str(part) for part in command],
             cwd=cwd,
@@ -130,7 +140,7 @@ def spawn(
             start_new_session=True,
             **options,
         )
-    return Child(name, popen, log, stop_signal)
+    return Child(name, popen, log, since, stop_signal)
 
 
 def run(
@@ -156,11 +166,3 @@ def run(
     if done.returncode:
         raise EmbeddedError(f"{name} failed with status {done.returncode}:\n{done.stdout[-_TAIL_CHARACTERS:]}")
     return done.stdout
-
-
-def tail(log: Path) -> str:
-    """The last 2,000 characters of a log, or nothing when there is none."""
-    try:
-        return log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]
-    except FileNotFoundError:
-        return ""

@@ -71,6 +71,21 @@ def test_a_child_that_never_gets_ready_is_reported_with_its_log(tmp_path: Path) 
     child.stop()
 
 
+def test_of_a_log_that_earlier_ones_wrote_its_own_lines_alone_are_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("an old fault\n")
+    child = spawn("early", ["sh", "-c", "echo a new one; exit 7"], log=log, cwd=tmp_path)
+    with pytest.raises(ChildEnded) as ended:
+        child.wait_until(lambda: False, 30)
+    assert str(ended.value) == f"early ended with status 7; the end of {log}:\na new one"
+    assert log.read_text() == "an old fault\na new one\n"
+
+    mute = spawn("mute", ["sh", "-c", "exit 3"], log=log, cwd=tmp_path)
+    with pytest.raises(ChildEnded) as ended:
+        mute.wait_until(lambda: False, 30)
+    assert str(ended.value) == f"mute ended with status 3; it wrote nothing to {log}"
+
+
 def test_a_failing_command_says_what_it_printed(tmp_path: Path) -> None:
     assert run("echo", ["echo", "fine"], cwd=tmp_path) == "fine\n"
     with pytest.raises(EmbeddedError, match="listing failed with status 2:\nbroken"):
