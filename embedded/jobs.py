@@ -1,4 +1,4 @@
-"""A job on a running stack: its upload, and its end.
+"""A job on a running stack: its upload, its end, and what can be read of it.
 
 Guarantee: what `complete` returns has completed, every item with it.
 """
@@ -43,3 +43,11 @@ def complete(
     if state["status"] != "completed":
         raise EmbeddedError(f"the job ended {state['status']}: {state['counts']}")
     return accepted, state
+
+
+def read(client: httpx.Client, path: str, accept: str = "application/json") -> httpx.Response:
+    """What the API has at `path`. Raises EmbeddedError when it answers with an error."""
+    answer = client.get(path, headers={"Accept": accept})
+    if not answer.is_success:
+        raise EmbeddedError(f"GET {path} answered {answer.status_code}: {answer.text}")
+    return answer

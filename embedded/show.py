@@ -6,14 +6,14 @@ every part is stopped. With the scripted runtime every line says so.
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
 from embedded.fleet import EmbeddedFleet
-from embedded.jobs import submit
+from embedded.jobs import read, submit
 from embedded.processes import EmbeddedError
 from embedded.receiver import receiving
 from embedded.stack import Stack, running
@@ -24,12 +24,16 @@ _OPEN = {"queued", "running", "cancelling"}
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is shown: a job, the file of its items, in words what these are. `caution` is printed above the report."""
+    """What is shown: a job, the file of its items, in words what these are.
+
+    `caution` is printed above the report, and what `excerpt` makes of the results of the job with this id below it.
+    """
 
     job: Mapping[str, object]
     items: Path
     called: str
     caution: str = ""
+    excerpt: Callable[[httpx.Client, str], str] | None = None
 
 
 def show(home: Path, scene: Scene, *, port: int, scripted: bool, fleet: Path | EmbeddedFleet) -> int:
@@ -53,10 +57,12 @@ def show(home: Path, scene: Scene, *, port: int, scripted: bool, fleet: Path | E
             for status, counts in _followed(stack, client, job_id):
                 ended = counts["total"] - counts["queued"] - counts["running"]
                 say(f"  {status}: {ended} of {counts['total']} done")
-            report = _get(client, f"/v1/jobs/{job_id}/report", accept="text/markdown").text
+            report = read(client, f"/v1/jobs/{job_id}/report", accept="text/markdown").text
             say(f"\n{scene.caution}\n\n{report}\n" if scene.caution else f"\n{report}\n")
             if status != "completed":
                 raise EmbeddedError(f"the job ended {status}: {counts}")
+            if scene.excerpt is not None:
+                say(f"{scene.excerpt(client, job_id)}\n")
             say(f"webhook: {receiver.wait_for(job_id)} arrived and its signature was verified")
         say("stopping ...")
     say(f"done in {time.monotonic() - started:.0f} s; nothing is left running")
@@ -67,16 +73,9 @@ def _followed(stack: Stack, client: httpx.Client, job_id: str) -> Iterator[tuple
     """The job's status and counts, now and each time that they have changed; its end is the last."""
     shown = None
     while shown is None or shown[0] in _OPEN:
-        job = _get(client, f"/v1/jobs/{job_id}").json()
+        job = read(client, f"/v1/jobs/{job_id}").json()
         if (state := (job["status"], job["counts"])) != shown:
             yield state
         shown = state
         stack.check()
         time.sleep(_LOOK_SECONDS)
-
-
-def _get(client: httpx.Client, path: str, accept: str = "application/json") -> httpx.Response:
-    answer = client.get(path, headers={"Accept": accept})
-    if not answer.is_success:
-        raise EmbeddedError(f"GET {path} answered {answer.status_code}: {answer.text}")
-    return answer

@@ -45,7 +45,8 @@ def test_reappraising_with_the_scripted_runtime(tmp_path: Path) -> None:
     text = "\n".join(lines)
     assert "completed: 6 of 6 done" in text
     assert WEBHOOK in lines
-    assert text.index("they choose at random") < text.index("## ")
+    assert text.index("No model has written, scored or compared anything here") < text.index("## ")
+    assert text.count("\n  scenario  ") == text.count("\n  chosen    ") == 2
     assert NOT_CLINICAL in text
     for system in ("careful", "platitude"):
         assert f"| {system} " in text
