@@ -12,6 +12,7 @@ from types import FrameType
 
 from embedded.places import HOME
 from embedded.processes import EmbeddedError
+from services.foundation.errors import Misconfigured
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> int:
         return command(given)
     except Stopped:
         return 0 if given.command == "up" else 1
-    except EmbeddedError as error:
+    except (EmbeddedError, Misconfigured) as error:
         print(f"embedded: {error}", file=sys.stderr)
         return 1
 
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     install.set_defaults(run=_install)
 
     fleet = argparse.ArgumentParser(add_help=False)
-    fleet.add_argument("--fleet", type=Path, help="a fleet file instead of the embedded fleet")
+    fleet.add_argument("--fleet", default="judging", help="a shipped fleet, judging or reappraising, or a fleet file")
     for name, run, options, text in (
         ("up", _up, [_stack(port=8000), fleet], "run the stack until Ctrl-C"),
         ("demo", _demo, [_stack(port=0), fleet], "run the stack, judge the sample, show the report and stop"),
@@ -114,18 +115,18 @@ def _samples(given: argparse.Namespace) -> int:
 
 
 def _up(given: argparse.Namespace) -> int:
-    from embedded.fleet import JUDGING  # noqa: PLC0415
+    from embedded.fleet import chosen  # noqa: PLC0415
     from embedded.up import up  # noqa: PLC0415
 
-    fleet = given.fleet or JUDGING
+    fleet = chosen(given.fleet)
     return up(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted", fleet=fleet)
 
 
 def _demo(given: argparse.Namespace) -> int:
     from embedded.demo import demo  # noqa: PLC0415
-    from embedded.fleet import JUDGING  # noqa: PLC0415
+    from embedded.fleet import chosen  # noqa: PLC0415
 
-    fleet = given.fleet or JUDGING
+    fleet = chosen(given.fleet)
     return demo(given.home.absolute(), port=given.port, scripted=given.runtime == "scripted", fleet=fleet)
 
 

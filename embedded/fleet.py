@@ -6,6 +6,7 @@ Guarantee: the same models, asked in the same way, whether the real SGLang answe
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from embedded import models, sglang
 
@@ -83,13 +84,15 @@ class EmbeddedFleet:
 _JUDGE = 'protocol = "sdrm"\noptions = { mode = "direct" }'
 _REWARD = 'protocol = "reward"'
 
-# A stand-in writes these in turn. The last is too long and is written anew: three sentences.
+# A stand-in writes these in turn, and then the first for ever. The last is too long and is written
+# anew: three sentences.
 _TEXTS = (
     "It may look different to those who did it, and you could ask them.",
     "You do not know yet what they meant by it. There may be a reason that has nothing to do with you.",
     "You are upset. That will pass. Things look better in the morning.",
 )
 _TURNS = 20  # more texts than a job on the sample can need
+_WRITES = "Limit your response to two sentences"
 
 JUDGING = EmbeddedFleet(
     described="SGLang on this CPU with SmolLM2-135M-Instruct",
@@ -99,16 +102,22 @@ JUDGING = EmbeddedFleet(
 REAPPRAISING = EmbeddedFleet(
     described="SGLang on this CPU: SmolLM2-135M-Instruct writes and compares, two random reward models choose",
     models={
+        MODEL: Entry("smollm2", _JUDGE, 4096),
         # its chat template opens no <think>, and takes our system prompt in place of its own
         WRITER: Entry("smollm2", 'protocol = "reappraisal"\nprotocol_options = { thinks = false }', 4096),
         "tiny-rm-0": Entry("tiny-rm-0", _REWARD, 2048, classifies=True),
         "tiny-rm-1": Entry("tiny-rm-1", _REWARD, 2048, classifies=True),
-        MODEL: Entry("smollm2", _JUDGE, 4096),
     },
     committees=f'[committees.{COMMITTEE}]\nmembers = ["tiny-rm-0", "tiny-rm-1"]\n',
     orders=[
-        {"match": "Limit your response to two sentences", "text": text, "times": 1}
-        for _ in range(_TURNS)
-        for text in _TEXTS
+        *({"match": _WRITES, "text": text, "times": 1} for _ in range(_TURNS) for text in _TEXTS),
+        {"match": _WRITES, "text": _TEXTS[0]},
     ],
 )
+
+SHIPPED: Mapping[str, EmbeddedFleet] = {"judging": JUDGING, "reappraising": REAPPRAISING}
+
+
+def chosen(name: str) -> Path | EmbeddedFleet:
+    """The shipped fleet of this name, else the fleet file at this path."""
+    return SHIPPED.get(name) or Path(name)

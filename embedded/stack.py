@@ -25,8 +25,11 @@ from embedded import postgres, valkey
 from embedded.fleet import EmbeddedFleet
 from embedded.places import CHECKOUT, write_atomically
 from embedded.processes import Child, EmbeddedError, run, spawn
+from services.foundation.errors import Misconfigured
 from services.foundation.fleet import load_fleet
 from services.foundation.settings import PREFIX
+from services.jobs.request import check_fleet
+from services.judging.registry import protocol
 
 _API_SECONDS = 60
 _RUNTIME_SECONDS = 900  # a busy machine starts SGLang in minutes, an idle one in 15 s
@@ -66,8 +69,11 @@ def running(home: Path, *, port: int, scripted: bool, fleet: Path | EmbeddedFlee
     an embedded fleet knows, and no fleet file of the caller's. `home/up.json` describes the stack while it runs.
 
     Raises:
+        Misconfigured: the fleet file is wrong; nothing was started.
         EmbeddedError: a part did not start; what had started is stopped again.
     """
+    if isinstance(fleet, Path):
+        _check(fleet, scripted=scripted)
     port = _free_port(port)
     with ExitStack() as undo:
         undo.enter_context(_alone(home))
@@ -132,11 +138,28 @@ class _Parts:
         return child
 
 
+def _check(file: Path, *, scripted: bool) -> None:
+    """Whether the API and the workers will take a fleet file, all of which run with these very packages.
+
+    Raises Misconfigured, EmbeddedError.
+    """
+    if scripted:
+        raise EmbeddedError(
+            "scripted runtimes stand in for the shipped fleets alone, FLEET=judging and FLEET=reappraising; the models "
+            f"of {file} need runtimes of their own: leave RUNTIME=scripted out"
+        )
+    fleet = load_fleet(file)
+    check_fleet(fleet)
+    for model in fleet.models.values():
+        try:
+            protocol(model.protocol, model.protocol_options)
+        except Misconfigured as error:
+            raise Misconfigured(f"the model {model.name} of the fleet file {file}: {error.message}") from error
+
+
 def _choose_fleet(home: Path, scripted: bool, fleet: Path | EmbeddedFleet, parts: _Parts) -> tuple[Path, str]:
     """The fleet file, and in words what answers the calls. Starts the scripted runtimes if those do."""
     if isinstance(fleet, Path):
-        if scripted:
-            raise EmbeddedError("the scripted runtime serves the embedded fleet: choose it or a fleet file, not both")
         return fleet.absolute(), f"the fleet file {fleet}"
     file = home / "fleet.toml"
     if not scripted:

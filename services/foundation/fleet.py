@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from services.foundation.complaints import complaints
 from services.foundation.errors import Misconfigured
 
 CPU = "cpu"  # chunks that need no runtime are queued under this name, so no model has it
@@ -120,20 +121,23 @@ def load_fleet(path: Path) -> Fleet:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise Misconfigured(f"the fleet file {path} cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Misconfigured(f"the fleet file {path} is not TOML: {error}") from error
+    models = _entries(document, "models", path, "chat_template")
+    committees = _entries(document, "committees", path, "anchors")
     try:
-        models = _entries(document.pop("models", {}), path.parent, "chat_template")
-        committees = _entries(document.pop("committees", {}), path.parent, "anchors")
-        return Fleet.model_validate({"models": models, "committees": committees, **document})
-    except (ValidationError, TypeError, AttributeError) as error:
-        raise Misconfigured(f"the fleet file {path} is wrong: {error}") from error
+        return Fleet.model_validate({**document, "models": models, "committees": committees})
+    except ValidationError as error:
+        raise Misconfigured(f"the fleet file {path} is wrong: {complaints(error)}") from None
 
 
-def _entries(table: Mapping[str, Mapping[str, object]], folder: Path, file: str) -> dict[str, dict[str, object]]:
-    """A table of named entries; the `file` that one names is beside the fleet file, unless it says where."""
+def _entries(document: Mapping[str, object], kind: str, path: Path, file: str) -> dict[str, dict[str, object]]:
+    """The named entries of one kind; the `file` that one names is beside the fleet file, unless it says where."""
+    table = document.get(kind, {})
+    if not isinstance(table, dict) or not all(isinstance(entry, dict) for entry in table.values()):
+        raise Misconfigured(f"the fleet file {path} is wrong: {kind}: each entry is a table, [{kind}.NAME]")
     entries = {name: {**entry, "name": name} for name, entry in table.items()}
     for entry in entries.values():
         if file in entry:
-            entry[file] = folder / str(entry[file])
+            entry[file] = path.parent / str(entry[file])
     return entries

@@ -18,6 +18,7 @@ from services.contract.options import (
     Sampling,
     SamplingOptions,
 )
+from services.foundation.complaints import complaints
 from services.foundation.errors import Fault, Misconfigured
 from services.foundation.fleet import Fleet, FleetModel
 from services.jobs.strictjson import pointer_to
@@ -143,7 +144,7 @@ def check_defaults(model: FleetModel) -> None:
     try:
         JudgeOptions.model_validate(model.options)
     except ValidationError as error:
-        raise Misconfigured(f"the options of the model {model.name} are wrong: {error}") from error
+        raise Misconfigured(f"the options of the model {model.name} are wrong: {complaints(error)}") from None
     task = task_of(model)
     if task is not None and (idle := _idle_defaults(model, task)):
         raise Misconfigured(f"the model {model.name} {DOES[task]}, which has no use for {', '.join(idle)}")

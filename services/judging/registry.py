@@ -15,6 +15,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
+from pydantic import ValidationError
+
+from services.foundation.complaints import complaints
 from services.foundation.errors import Misconfigured
 from services.judging import protocols
 from services.judging.protocol import Family
@@ -41,7 +44,8 @@ def protocol(name: str, options: Mapping[str, object] | None = None) -> Family:
     try:
         return make(**(options or {}))
     except (TypeError, ValueError) as error:
-        raise Misconfigured(f"the protocol {name} cannot be made with these options: {error}") from error
+        why = complaints(error) if isinstance(error, ValidationError) else error
+        raise Misconfigured(f"the protocol {name} cannot be made with these options: {why}") from error
 
 
 def names() -> list[str]:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from embedded.places import CHECKOUT
 from embedded.processes import Child, ChildEnded
 from tests.conftest import Processes
 from tests.integration.test_embedded_processes import alive
@@ -126,3 +128,50 @@ def test_a_taken_port_is_refused_before_anything_starts(up: Up, free_port: Calla
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ChildEnded, match=f"port {port} is taken"):
         up.start("--port", str(port))
     assert not up.home.exists()
+
+
+def refused(home: Path, *arguments: str) -> str:
+    """What `up` says when it starts nothing."""
+    command = [sys.executable, "-m", "embedded", "up", "--home", str(home), "--port", "0", *arguments]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert not home.exists()
+    return done.stdout.removeprefix("starting ...\n") + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fleet", "told"),
+    [
+        ("[models.m]\nprotocol = 'sdrm'\n", "the fleet file {file} is wrong: models.m.weights: Field required"),
+        (
+            "[models.m]\nprotocol = 'sdrn'\nweights = 'w'\n",
+            "the model m of the fleet file {file}: no protocol is called sdrn; there are genrm, prompted, reappraisal, "
+            "reward, sdrm",
+        ),
+        (
+            "[models.m]\nprotocol = 'sdrm'\nweights = 'w'\n[committees.c]\nmembers = ['m']\n",
+            "the committee c cannot have m: it is neither a reward model nor a judge that grades texts one by one",
+        ),
+        (
+            "[models.m]\nprotocol = 'sdrm'\nweights = 'w'\noptions = { samples = 0 }\n",
+            "the options of the model m are wrong: samples: Input should be greater than or equal to 1",
+        ),
+    ],
+)
+def test_a_wrong_fleet_file_is_refused_on_one_line_before_anything_starts(
+    tmp_path: Path, fleet: str, told: str
+) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(fleet)
+    assert refused(tmp_path / "home", "--fleet", str(file)) == f"embedded: {told.format(file=file)}\n"
+
+
+def test_a_missing_fleet_file_is_refused_and_stand_ins_serve_none(tmp_path: Path) -> None:
+    file, home = tmp_path / "none.toml", tmp_path / "home"
+    assert refused(home, "--fleet", str(file)) == (
+        f"embedded: the fleet file {file} cannot be read: No such file or directory\n"
+    )
+    assert refused(home, "--fleet", str(file), "--runtime", "scripted") == (
+        "embedded: scripted runtimes stand in for the shipped fleets alone, FLEET=judging and FLEET=reappraising; the "
+        f"models of {file} need runtimes of their own: leave RUNTIME=scripted out\n"
+    )
