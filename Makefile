@@ -3,7 +3,7 @@
 # PYTHON=path   the Python, 3.11 or later, that environments are made with
 # RUNTIME=scripted   demo, reappraise and up: a stand-in instead of SGLang, for a quick look
 # PORT=n             the same: another port
-# FLEET=path         demo and up: another fleet file
+# FLEET=reappraising   demo and up: that shipped fleet; FLEET=path: a fleet file, whose models are real ones
 # MINUTES=n SEED=n   soak: how long, and which faults
 
 # where it is set, each start would compile all modules anew: seconds for the service, a quarter of a minute for SGLang

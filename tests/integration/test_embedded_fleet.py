@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from embedded.fleet import JUDGING, REAPPRAISING, EmbeddedFleet
+from embedded.fleet import JUDGING, MODEL, REAPPRAISING, EmbeddedFleet, chosen
 from embedded.reappraise import JOB
+from embedded.scripted.script import Order, Script
 from services.foundation.fleet import Fleet, load_fleet
 from services.jobs.request import check_fleet, read_job
 
@@ -50,3 +51,27 @@ def test_the_reward_models_have_stand_ins_of_their_own(tmp_path: Path) -> None:
 def test_the_job_that_is_shown_is_one(tmp_path: Path) -> None:
     submission = read_job(json.dumps(JOB).encode(), loaded(stood_in(REAPPRAISING), tmp_path))
     assert submission.kind == JOB["kind"]
+
+
+def test_a_fleet_is_named_or_a_file() -> None:
+    assert chosen("judging") is JUDGING
+    assert chosen("reappraising") is REAPPRAISING
+    assert chosen("./reappraising") == Path("reappraising")
+
+
+@pytest.mark.parametrize("fleet", [JUDGING, REAPPRAISING])
+def test_the_first_model_of_a_shipped_fleet_judges_for_the_demo_takes_that_one(
+    fleet: EmbeddedFleet, tmp_path: Path
+) -> None:
+    job = {"kind": "judgement", "judges": [next(iter(fleet.models))]}
+    assert read_job(json.dumps(job).encode(), loaded(stood_in(fleet), tmp_path)).terms.judges == (MODEL,)
+
+
+def test_a_stand_in_never_runs_out_of_texts() -> None:
+    script = Script()
+    script.rules = [Order.read(dict(order)) for order in REAPPRAISING.orders]
+    asked = "Limit your response to two sentences."
+    written = [(script.rule(asked) or Order()).text for _ in range(200)]
+    assert None not in written
+    assert len(set(written[:3])) == 3
+    assert len(set(written[100:])) == 1
