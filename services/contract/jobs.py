@@ -245,7 +245,10 @@ class TokenUsage(BaseModel):
 
     calls: int
     prompt_tokens: int
-    cached_tokens: int = Field(description="of the prompt tokens, those the runtime had in its cache")
+    cached_tokens: int = Field(
+        description="of the prompt tokens, those that the runtime said it had in its cache; classifiers say nothing of "
+        "it, and add nothing here"
+    )
     completion_tokens: int
 
 

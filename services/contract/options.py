@@ -293,6 +293,11 @@ class CommitteeSettings(BaseModel):
         """Every model of the committee."""
         return tuple(model for models in self.members.values() for model in models)
 
+    @property
+    def classifiers(self) -> tuple[str, ...]:
+        """Those of them that are reward models: they write nothing, and their runtimes do not tell cached tokens."""
+        return tuple(model for model in self.models if model not in self.judges)
+
 
 class ReappraisalSettings(BaseModel):
     """The options of a reappraisal job with every default resolved. `judges` holds the judge that compares."""

@@ -183,7 +183,7 @@ class Trace(BaseModel):
     completion: str | None
     finish_reason: FinishReason | None
     prompt_tokens: int | None = Field(description="as the runtime counts; of a call never sent, what did not fit")
-    cached_tokens: int | None
+    cached_tokens: int | None = Field(description="null where the runtime does not tell, as of a classification")
     completion_tokens: int | None
     label_logprobs: dict[str, float] | None = Field(description="natural logarithms among the labels, at temperature 1")
     sampling: dict[str, Any] | None

@@ -50,6 +50,12 @@ SUSPECTED = f"""
           AND '{Flag.INJECTION_SUSPECTED}' = ANY(score.flags)
     )
 """
+CLASSIFIED = """
+    coalesce((
+        SELECT sum(score.prompt_tokens) FROM score
+        WHERE score.job_id = verdict.job_id AND score.seq = verdict.seq AND score.model = ANY(:classifiers)
+    ), 0) AS classified_tokens
+"""
 OF_JOB = "WHERE verdict.job_id = :job_id ORDER BY verdict.seq"
 # Of an opinion's standing a report reads the winner alone. Bodies come as text, which takes less than parsed ones.
 HEARD = text(
@@ -72,7 +78,7 @@ HEARD = text(
 # that this finds the members `text` alone. PostgreSQL's own functions refuse the NUL that such a text may hold.
 REAPPRAISED = text(
     rf"""
-    SELECT {SETTLED}, assessment.selected, assessment.body AS assessment, opinion.body::text AS opinion,
+    SELECT {SETTLED}, {CLASSIFIED}, assessment.selected, assessment.body AS assessment, opinion.body::text AS opinion,
            regexp_replace(reappraisal.texts, '"text":"([^"\\]|\\.)*"', '"text":""', 'g') AS texts,
            {SUSPECTED} OR coalesce('{Flag.INJECTION_SUSPECTED}' = ANY(reappraisal.flags), false) AS suspected
     FROM verdict
@@ -85,7 +91,7 @@ REAPPRAISED = text(
 )
 SCORED = text(
     f"""
-    SELECT {SETTLED}, assessment.body AS assessment, {SUSPECTED} AS suspected
+    SELECT {SETTLED}, {CLASSIFIED}, assessment.body AS assessment, {SUSPECTED} AS suspected
     FROM verdict
     JOIN item ON item.job_id = verdict.job_id AND item.seq = verdict.seq
     LEFT JOIN assessment ON assessment.job_id = verdict.job_id AND assessment.seq = verdict.seq
@@ -105,13 +111,16 @@ def report(engine: Engine, tenant_id: UUID, job_id: UUID) -> AnyReport:
         raise NotFound("there is no such job")
     match read_settings(job["kind"], job["settings"]):
         case JobSettings() as settings:
-            return judgement(_judgement(job, settings), job["total"], _rows(engine, job_id, HEARD, item_row))
+            rows = _rows(engine, HEARD, item_row, job_id=job_id)
+            return judgement(_judgement(job, settings), job["total"], rows)
         case ReappraisalSettings() as settings:
-            rows = _rows(engine, job_id, REAPPRAISED, reappraisal_row)
-            return reappraisal(_reappraisal(job, settings), settings.committee, job["total"], rows)
+            classifiers = [] if settings.committee is None else list(settings.committee.classifiers)
+            scenarios = _rows(engine, REAPPRAISED, reappraisal_row, job_id=job_id, classifiers=classifiers)
+            return reappraisal(_reappraisal(job, settings), settings.committee, job["total"], scenarios)
         case ScoringSettings(committee=committee):
             reported = ReportedScoring(**_job(job), committee=committee.name)
-            return scoring(reported, committee, job["total"], _rows(engine, job_id, SCORED, scoring_row))
+            texts = _rows(engine, SCORED, scoring_row, job_id=job_id, classifiers=list(committee.classifiers))
+            return scoring(reported, committee, job["total"], texts)
 
 
 def _judgement(job: RowMapping, settings: JobSettings) -> ReportedJudgement:
@@ -153,9 +162,11 @@ def _judge(name: str, settings: JudgeSettings) -> ReportedJudge:
     )
 
 
-def _rows(engine: Engine, job_id: UUID, query: TextClause, row_of: Callable[[Mapping[Any, Any]], Row]) -> Iterator[Row]:
+def _rows(
+    engine: Engine, query: TextClause, row_of: Callable[[Mapping[Any, Any]], Row], **bound: object
+) -> Iterator[Row]:
     """The heard items by `seq`. The transaction ends with the last one, before any statistics are worked out."""
     with transaction(engine) as connection:
-        rows = connection.execute(query, {"job_id": job_id}, execution_options={"yield_per": FETCH})
+        rows = connection.execute(query, bound, execution_options={"yield_per": FETCH})
         for row in rows.mappings():
             yield row_of(row)

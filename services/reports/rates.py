@@ -26,11 +26,11 @@ def share(count: int, n: int) -> wire.Proportion:
 
 
 def spent(counts: Mapping[str, int]) -> wire.Spent:
-    """What the counted calls took."""
+    """What the counted calls took. Classifiers' calls are in no rate of cached tokens: they do not tell these."""
     return wire.Spent(
         calls=counts["calls"],
         prompt_tokens=counts["prompt_tokens"],
-        cached=share(counts["cached_tokens"], counts["prompt_tokens"]),
+        cached=share(counts["cached_tokens"], counts["prompt_tokens"] - counts["classified_tokens"]),
         completion_tokens=counts["completion_tokens"],
     )
 

@@ -15,7 +15,10 @@ from services.vocabulary import ItemError, ItemStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """A heard item: what became of it, and what that took."""
+    """A heard item: what became of it, and what that took.
+
+    `classified_tokens` are those of the prompt tokens that classifiers read: how many were cached nobody knows.
+    """
 
     seq: int
     status: ItemStatus
@@ -25,6 +28,7 @@ class Settled:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    classified_tokens: int = 0
 
     @property
     def succeeded(self) -> bool:
@@ -64,6 +68,7 @@ class SettledTally:
             prompt_tokens=row.prompt_tokens,
             cached_tokens=row.cached_tokens,
             completion_tokens=row.completion_tokens,
+            classified_tokens=row.classified_tokens,
         )
         if row.error is not None:
             self.errors[row.error] += 1

@@ -280,6 +280,7 @@ def read_numbers(answer: Mapping[str, Any]) -> Completion:
     """A `/classify` answer as the port gives it. Raises RuntimeUnavailable when it has not the shape it should.
 
     A number that is not finite comes as null, and is passed on: it is that one text's misfortune, not the runtime's.
+    How many of its tokens were cached such an answer does not tell.
     """
     try:
         meta = answer["meta_info"]
@@ -288,7 +289,7 @@ def read_numbers(answer: Mapping[str, Any]) -> Completion:
             text="" if aborted else orjson.dumps(_numbers(answer["embedding"])).decode(),
             finish_reason=FinishReason.ABORT if aborted else FinishReason.STOP,
             prompt_tokens=meta.get("prompt_tokens"),
-            cached_tokens=meta.get("cached_tokens"),
+            cached_tokens=None,
             completion_tokens=0,
             queue_s=meta.get("queue_time"),
             latency_s=meta.get("e2e_latency"),

@@ -143,11 +143,14 @@ class SystemGrade(ReportPart):
 
 
 class Spent(ReportPart):
-    """What it took. `calls`: those that were sent. `cached`: prompt tokens that the runtime had in its prefix cache."""
+    """What it took. `calls`: those that were sent."""
 
     calls: int
     prompt_tokens: int
-    cached: Proportion
+    cached: Proportion = Field(
+        description="prompt tokens that the runtime had in its prefix cache, of those of which it told; those that a "
+        "classifier read are not among these"
+    )
     completion_tokens: int
 
 

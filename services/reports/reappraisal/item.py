@@ -49,6 +49,7 @@ def reappraisal_row(stored: Mapping[Any, Any]) -> ReappraisalRow:
     written = None if stored["texts"] is None else json.loads(stored["texts"])
     return ReappraisalRow(
         **settled(stored, said),
+        classified_tokens=stored["classified_tokens"],
         attempts=None
         if written is None
         else tuple(Attempt(one["attempt"], Outcome(one["outcome"]), one["sentences"]) for one in written),

@@ -30,6 +30,7 @@ def scoring_row(stored: Mapping[Any, Any]) -> ScoringRow:
     (system,) = said["systems"]
     return ScoringRow(
         **settled(stored, said),
+        classified_tokens=stored["classified_tokens"],
         system=system,
         assessed=assessed(stored["assessment"]),
         suspected=stored["suspected"],

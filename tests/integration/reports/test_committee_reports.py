@@ -68,7 +68,7 @@ JUDGE = JudgeSettings(
 COMMITTEE = CommitteeSettings(
     name="reappraisal",
     members={"rm": ["rm-0"], "grm": ["grm-7b"]},
-    judges={},
+    judges={"grm-7b": JUDGE},
     weights={"rm": 1.0, "grm": 1.0},
     normalise="reference",
     anchors="0" * 64,
@@ -144,10 +144,11 @@ def choice(raw: dict[str, list[float | None]], pool: Sequence[int]) -> Choice:
     )
 
 
-def scored(job_id: UUID, seq: int, flags: frozenset[Flag]) -> tuple[Any, ...]:
+def scored(job_id: UUID, seq: int, flags: frozenset[Flag], model: str = "rm-0") -> tuple[Any, ...]:
     """A model's scores of one text."""
-    scores = Scores((0.0,), (Outcome.DECIDED,), valid=(1,), asked=(1,), flags=flags, spent=SPENT)
-    return scores_row(job_id, seq, "rm-0", new_id(), scores)
+    spent = Spent(calls=1, prompt_tokens=200, cached_tokens=0, completion_tokens=0)
+    scores = Scores((0.0,), (Outcome.DECIDED,), valid=(1,), asked=(1,), flags=flags, spent=spent)
+    return scores_row(job_id, seq, model, new_id(), scores)
 
 
 def accepted(candidate: int, attempt: int = 0, sentences: int = 2) -> Text:
@@ -201,7 +202,9 @@ def reappraised(engine: Engine, tenant: UUID) -> UUID:
             if said is not None:
                 copy_rows(connection, "opinion", OPINION_COLUMNS, [opinion_row(job_id, seq, said)])
         conflicting = frozenset({Flag.CONFLICTING})
-        copy_rows(connection, "score", SCORE_COLUMNS, [scored(job_id, 3, FLAGS), scored(job_id, 1, conflicting)])
+        graded = scored(job_id, 1, frozenset(), "grm-7b")  # a judge's grades: its runtime told what was cached
+        rows = [scored(job_id, 3, FLAGS), scored(job_id, 1, conflicting), graded]
+        copy_rows(connection, "score", SCORE_COLUMNS, rows)
     return job_id
 
 
@@ -216,6 +219,7 @@ def test_a_reappraisal_job_is_reported_by_gate_committee_and_comparison(
     assert (made.job.compare.name, made.job.compare.mode) == ("llama", Mode.REASON)
     assert (made.items.total, made.items.heard, made.items.errors) == (6, 5, {ItemError.GATED: 1})
     assert (made.usage.calls, made.usage.prompt_tokens, made.usage.calls_per_second) == (25, 3_500, 0.25)
+    assert (made.usage.cached.count, made.usage.cached.n) == (350, 3_500 - 2 * 200)
     assert (made.items.injection_suspected.count, made.items.injection_suspected.n) == (2, 5)
     gate = made.gate
     assert (gate.accepted.count, gate.accepted.n, gate.repeated.count, gate.none_passed.count) == (6, 9, 2, 1)
@@ -268,7 +272,7 @@ def test_a_comparison_is_reported_with_its_baselines(engine: Engine, tenant: UUI
 
 def test_what_was_written_stays_in_the_database(engine: Engine, reappraised: UUID) -> None:
     with transaction(engine) as connection:
-        rows = connection.execute(REAPPRAISED, {"job_id": reappraised}).mappings().all()
+        rows = connection.execute(REAPPRAISED, {"job_id": reappraised, "classifiers": []}).mappings().all()
     written = json.loads(rows[0]["texts"])
     kept = [HOSTILE, accepted(0, 1, 1), accepted(1)]
     assert written == [json.loads(json.dumps(text.as_json())) | {"text": ""} for text in kept]
@@ -314,6 +318,7 @@ def test_a_scoring_job_is_reported_by_system(engine: Engine, tenant: UUID) -> No
     assert made.committee.score == pytest.approx(scores.mean())
     assert (made.committee.members[1].scored.count, made.committee.members[1].unscored[Outcome.FAILED]) == (3, 1)
     assert (made.job.committee, made.usage.calls) == ("reappraisal", 20)
+    assert (made.usage.prompt_tokens, made.usage.cached.count, made.usage.cached.n) == (2_800, 280, 2_400)
     assert [note.code for note in made.notes] == ["incomplete", "failures", "few_clusters"]
 
 

@@ -100,6 +100,7 @@ def test_a_row_is_made_of_what_is_stored() -> None:
         "prompt_tokens": 30,
         "cached_tokens": 10,
         "completion_tokens": 0,
+        "classified_tokens": 20,
         "facets": '{"label":null,"cluster":"c","systems":["ours"]}',
         "suspected": True,
         "assessment": {
@@ -118,6 +119,7 @@ def test_a_row_is_made_of_what_is_stored() -> None:
         prompt_tokens=30,
         cached_tokens=10,
         completion_tokens=0,
+        classified_tokens=20,
         system="ours",
         assessed=Assessed(
             1,
