@@ -89,7 +89,11 @@ class CommitteeTally:
             disagreement=moments.mean(len(members)),
             members=tuple(self._member(place, name) for place, name in enumerate(members)),
             correlations=tuple(
-                MemberCorrelation(members=(members[first], members[second]), r=moments.correlation(first, second))
+                MemberCorrelation(
+                    members=(members[first], members[second]),
+                    r=moments.correlation(first, second),
+                    texts=moments.count,
+                )
                 for first, second in combinations(range(len(members)), 2)
             ),
         )

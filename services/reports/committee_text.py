@@ -28,8 +28,11 @@ def sections(committee: CommitteeReport) -> Iterator[str]:
         yield "\n".join(unscored)
     if committee.correlations:
         yield table(
-            ("members", "correlation of z"),
-            [(" and ".join(map(plain, pair.members)), number(pair.r)) for pair in committee.correlations],
+            ("members", "correlation of z", "texts"),
+            [
+                (" and ".join(map(plain, pair.members)), number(pair.r), str(pair.texts))
+                for pair in committee.correlations
+            ],
         )
 
 

@@ -10,6 +10,7 @@ from services.contract.reports.parts import (
     ItemCounts,
     JudgeReport,
     Note,
+    OverClusters,
     Position,
     ReportedJob,
     ReportedJudge,
@@ -62,9 +63,19 @@ def system(called: str | None) -> str:
     return "unnamed" if called is None else plain(called)
 
 
-def win_rates(rates: Sequence[tuple[str, WinRate]]) -> str:
-    """A table with a row a rate."""
-    return table(WINS, [_win_rate(called, rate) for called, rate in rates])
+def win_rates(rates: Sequence[tuple[str, WinRate]], about: str) -> Iterator[str]:
+    """A table with a row a rate, and how it is read: `about` says what a win is."""
+    yield table(WINS, [_win_rate(called, rate) for called, rate in rates])
+    yield f"{about} A tie counts as half a win. {over_clusters([rate for _, rate in rates])}".rstrip()
+    if any(rate.t is not None and not 0 <= rate.t.low <= rate.t.high <= 1 for _, rate in rates):
+        yield "Student's t knows no bounds: over few clusters its interval may leave 0 to 100 %."
+
+
+def over_clusters(means: Sequence[OverClusters]) -> str:
+    """Which interval is to be quoted; nothing where there is nothing to quote."""
+    if any(mean.bootstrap is not None for mean in means):
+        return "Quote the interval over clusters."
+    return "Over a single cluster there is no interval to quote." if any(mean.clusters for mean in means) else ""
 
 
 def _win_rate(called: str, rate: WinRate) -> Row:
@@ -133,8 +144,9 @@ def cost(usage: Usage) -> str:
 
 def tokens(usage: Spent) -> str:
     """The tokens of some calls."""
+    told = "" if usage.cached.n == usage.prompt_tokens else f" of the {usage.cached.n:,} of which this is known"
     return (
-        f"{usage.prompt_tokens:,} prompt tokens ({percent(usage.cached.rate)} cached), "
+        f"{usage.prompt_tokens:,} prompt tokens ({percent(usage.cached.rate)}{told} cached), "
         f"{usage.completion_tokens:,} completion tokens"
     )
 

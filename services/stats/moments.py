@@ -33,8 +33,8 @@ class Moments:
         return float(self._means[quantity]) if self.count else None
 
     def std(self, quantity: int) -> float | None:
-        """The standard deviation of the values as a population; None over nothing."""
-        return self._spread(quantity) if self.count else None
+        """The standard deviation of the values as a population; None over fewer than two."""
+        return self._spread(quantity) if self.count > 1 else None
 
     def correlation(self, first: int, second: int) -> float | None:
         """Pearson's r; None where a quantity does not vary."""

@@ -20,7 +20,7 @@ class MemberReport(ReportPart):
         description="the others, by what the first of its models that failed came to"
     )
     mean: float | None
-    std: float | None = Field(description="as of a population")
+    std: float | None = Field(description="as of a population; null over fewer than two texts")
 
 
 class MemberCorrelation(ReportPart):
@@ -28,6 +28,7 @@ class MemberCorrelation(ReportPart):
 
     members: tuple[str, str]
     r: float | None = Field(description="null where a member gives all texts the same z")
+    texts: int = Field(description="over how many texts: two of them always correlate wholly")
 
 
 class CommitteeReport(ReportPart):

@@ -34,12 +34,15 @@ class ReportedReappraisal(ReportedJob):
 
 
 class GateReport(ReportPart):
-    """What the gate made of the texts: every attempt at every candidate is one."""
+    """What the gate made of the texts that it saw: every attempt at every candidate is one, unless it came to none."""
 
-    accepted: Proportion = Field(description="of the texts that were written, those that passed")
-    outcomes: Mapping[Outcome, int]
-    repeated: Proportion = Field(description="of the texts that were written, those beyond a candidate's first attempt")
-    none_passed: Proportion = Field(description="of the heard items that were written for, those without a text")
+    accepted: Proportion = Field(description="of these texts, those that passed")
+    outcomes: Mapping[Outcome, int] = Field(description="of these texts")
+    unwritten: Mapping[Outcome, int] = Field(
+        description="the attempts that came to no text, by why: these failed before the gate, and are in no rate"
+    )
+    repeated: Proportion = Field(description="of these texts, those beyond a candidate's first attempt")
+    none_passed: Proportion = Field(description="of the heard items that have such a text, those of which none passed")
     chosen: int = Field(description="items with a chosen text")
     sentences: float | None = Field(description="the mean number of sentences of the chosen texts")
 

@@ -51,10 +51,9 @@ def _heading(report: JudgementReport) -> Iterator[str]:
 
 def _win_rates(report: JudgementReport) -> Iterator[str]:
     sides = [(f"side {side}", rate) for side, rate in report.sides.items() if rate.pairs or not report.systems]
-    first = "Side A is the candidate given first. " if sides else ""
+    first = "Side A is the candidate given first." if sides else ""
     yield "## Who wins"
-    yield win_rates([*sides, *((plain(rate.system), rate) for rate in report.systems)])
-    yield f"{first}A tie counts as half a win. Quote the interval over clusters."
+    yield from win_rates([*sides, *((plain(rate.system), rate) for rate in report.systems)], first)
 
 
 def _labels(report: JudgementReport) -> Iterator[str]:

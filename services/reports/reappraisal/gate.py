@@ -1,13 +1,13 @@
 """The gate's part of a report: what became of the texts that were written.
 
-Guarantee: pure, and keeps counts alone.
+Guarantee: pure, and keeps counts alone. What came to no text is counted by why, and never as one that did not pass.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from services.contract.reports.reappraisal import GateReport
-from services.reports.outcomes import OF_WRITING, UNANSWERED
+from services.reports.outcomes import GATED, UNWRITTEN
 from services.reports.rates import share
 from services.reports.reappraisal.item import ReappraisalRow
 from services.vocabulary import Outcome
@@ -24,12 +24,13 @@ class GateTally:
         """Count the texts of one item."""
         if row.attempts is None:
             return
-        outcomes = [one.outcome for one in row.attempts]
-        self.outcomes.update(outcomes)
+        self.outcomes.update(one.outcome for one in row.attempts)
+        texts = [one for one in row.attempts if one.outcome in GATED]
         self.counts.update(
-            items=1,
-            none_passed=Outcome.ACCEPTED not in outcomes,
-            repeated=sum(one.attempt > 0 for one in row.attempts),
+            items=bool(texts),
+            none_passed=bool(texts) and not any(one.outcome is Outcome.ACCEPTED for one in texts),
+            texts=len(texts),
+            repeated=sum(one.attempt > 0 for one in texts),
         )
         if row.selected is not None:
             sentences = row.attempts[row.selected].sentences
@@ -38,11 +39,12 @@ class GateTally:
 
     def report(self) -> GateReport:
         """The gate's part, out of what was counted."""
-        n, texts = self.counts, self.outcomes.total()
+        n = self.counts
         return GateReport(
-            accepted=share(self.outcomes[Outcome.ACCEPTED], texts),
-            outcomes={outcome: self.outcomes[outcome] for outcome in (*OF_WRITING, *UNANSWERED)},
-            repeated=share(n["repeated"], texts),
+            accepted=share(self.outcomes[Outcome.ACCEPTED], n["texts"]),
+            outcomes={outcome: self.outcomes[outcome] for outcome in GATED},
+            unwritten={outcome: self.outcomes[outcome] for outcome in UNWRITTEN},
+            repeated=share(n["repeated"], n["texts"]),
             none_passed=share(n["none_passed"], n["items"]),
             chosen=n["chosen"],
             sentences=n["sentences"] / n["chosen"] if n["chosen"] else None,

@@ -66,22 +66,24 @@ def _heading(report: ReappraisalReport) -> Iterator[str]:
 def _against_baselines(compared: ComparisonReport) -> Iterator[str]:
     rates = [(system(rate.system), rate) for rate in compared.baselines]
     yield "## Against the baselines"
-    yield win_rates([("all baselines", compared.overall), *rates])
-    yield "A win is the chosen text's. A tie counts as half a win. Quote the interval over clusters."
+    yield from win_rates([("all baselines", compared.overall), *rates], "A win is the chosen text's.")
     yield from grades([compared.judge])
 
 
 def _gate(report: ReappraisalReport) -> Iterator[str]:
     gate = report.gate
-    refused = [(f"  {outcome.value}", str(count)) for outcome, count in gate.outcomes.items() if count]
+    came = [(f"  {outcome.value}", str(count)) for outcome, count in gate.outcomes.items() if count]
+    faults = ", ".join(f"{count} {outcome.value}" for outcome, count in gate.unwritten.items() if count)
     yield "## The gate"
     yield (
         f"Texts that passed: {whole(gate.accepted)}. Beyond a candidate's first attempt: {whole(gate.repeated)}.\n"
         f"Items without a text that passed: {whole(gate.none_passed)}.\n"
         f"Sentences of the chosen texts: {number(gate.sentences)} on average, over {gate.chosen}."
     )
-    if refused:
-        yield table(("texts by what they came to", "count"), refused)
+    if came:
+        yield table(("texts by what they came to", "count"), came)
+    if faults:
+        yield f"Attempts that came to no text, and are in none of these rates: {faults}."
 
 
 def _committee(report: ReappraisalReport) -> Iterator[str]:

@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from services.contract.reports.scoring import ScoringReport, SystemScore
 from services.reports import committee_text
 from services.reports.markup import brief, number, plain, span, table
-from services.reports.sections import Row, cost, failures, heard, notes, outcomes, suspected, system, title
+from services.reports.sections import (
+    Row,
+    cost,
+    failures,
+    heard,
+    notes,
+    outcomes,
+    over_clusters,
+    suspected,
+    system,
+    title,
+)
 
 SCORES = (
     "system",
@@ -27,7 +38,7 @@ def sections(report: ScoringReport) -> Iterator[str]:
     yield f"{heard(report.job, report.items)} by the committee {plain(report.job.committee)}."
     yield "## Scores"
     yield table(SCORES, [_score(score) for score in report.systems])
-    yield "A score is the mean - 0.5 * std of the members' z. Quote the interval over clusters."
+    yield f"A score is the mean - 0.5 * std of the members' z. {over_clusters(report.systems)}".rstrip()
     yield "## The committee"
     yield from committee_text.sections(report.committee)
     yield "## What stands beside it"

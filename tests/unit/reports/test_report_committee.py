@@ -41,7 +41,7 @@ def test_means_stds_and_correlations_are_over_all_scored_texts() -> None:
     assert made.score == pytest.approx((flat.mean(axis=1) - 0.5 * flat.std(axis=1)).mean())
     (pair,) = made.correlations
     assert pair.members == ("seeds", "grm")
-    assert pair.r == pytest.approx(np.corrcoef(flat.T)[0, 1])
+    assert (pair.r, pair.texts) == (pytest.approx(np.corrcoef(flat.T)[0, 1]), 120)
     assert (made.scored.count, made.scored.n, seeds.scored.count, seeds.scored.n) == (120, 120, 120, 120)
 
 

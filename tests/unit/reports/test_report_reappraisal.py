@@ -28,19 +28,21 @@ def test_the_gate_is_counted_by_text_and_its_failures_by_item() -> None:
     ]
     report = build(reappraisals(status=JobStatus.COMPLETED_WITH_ERRORS), None, 5, rows)
     gate = report.gate
-    assert (gate.accepted.count, gate.accepted.n, gate.accepted.rate) == (3, 8, 0.375)
+    assert (gate.accepted.count, gate.accepted.n, gate.accepted.rate) == (3, 7, pytest.approx(3 / 7))
     assert gate.outcomes == {
         Outcome.ACCEPTED: 3,
         Outcome.EMPTY: 1,
         Outcome.TOO_LONG: 1,
         Outcome.UNPARSEABLE: 0,
         Outcome.TRUNCATED: 2,
+    }
+    assert gate.unwritten == {
         Outcome.CONTEXT_OVERFLOW: 0,
         Outcome.ABORTED: 0,
         Outcome.FAILED: 1,
         Outcome.POISONED: 0,
     }
-    assert (gate.repeated.count, gate.repeated.n) == (3, 8)
+    assert (gate.repeated.count, gate.repeated.n) == (3, 7)
     assert (gate.none_passed.count, gate.none_passed.n) == (1, 4)
     assert (gate.chosen, gate.sentences) == (3, pytest.approx(5 / 3))
     assert (report.items.total, report.items.heard, report.items.succeeded.count) == (5, 4, 3)
@@ -68,6 +70,27 @@ def test_an_item_for_which_nothing_was_written_is_no_failure_of_the_gate() -> No
     report = build(reappraisals(), None, 2, rows)
     assert (report.gate.none_passed.count, report.gate.none_passed.n) == (0, 1)
     assert (report.items.failed.count, report.items.failed.n) == (1, 2)
+
+
+@pytest.mark.parametrize("fault", [Outcome.CONTEXT_OVERFLOW, Outcome.ABORTED, Outcome.FAILED, Outcome.POISONED])
+def test_what_was_never_written_did_not_fail_at_the_gate(fault: Outcome) -> None:
+    rows = [
+        reappraised(0, text(), text(fault, None, attempt=1)),
+        reappraised(1, text(fault, None), text(fault, None), error=ItemError.RUNTIME_ERROR),
+        reappraised(2, text(Outcome.EMPTY, 0), text(fault, None), error=ItemError.RUNTIME_ERROR),
+    ]
+    gate = build(reappraisals(), None, 3, rows).gate
+    assert (gate.accepted.count, gate.accepted.n) == (1, 2)
+    assert (gate.repeated.count, gate.repeated.n) == (0, 2)
+    assert (gate.none_passed.count, gate.none_passed.n) == (1, 2)
+    assert {outcome: count for outcome, count in gate.unwritten.items() if count} == {fault: 4}
+    assert fault not in gate.outcomes
+
+
+def test_tokens_that_classifiers_read_are_in_no_rate_of_cached_ones() -> None:
+    rows = [reappraised(seq, classified_tokens=60) for seq in range(2)]
+    usage = build(reappraisals(), None, 2, rows).usage
+    assert (usage.prompt_tokens, usage.cached.count, usage.cached.n, usage.cached.rate) == (200, 50, 80, 0.625)
 
 
 def test_whoever_read_an_item_may_suspect_it() -> None:
@@ -160,6 +183,7 @@ STORED = {
     "prompt_tokens": 300,
     "cached_tokens": 100,
     "completion_tokens": 30,
+    "classified_tokens": 120,
     "facets": '{"label":null,"cluster":"v\\u0000","systems":["gpt",null]}',
     "selected": 1,
     "texts": json.dumps(
@@ -191,6 +215,7 @@ SETTLED = {
     "prompt_tokens": 300,
     "cached_tokens": 100,
     "completion_tokens": 30,
+    "classified_tokens": 120,
 }
 
 

@@ -9,7 +9,7 @@ from services.reports.committee import Assessed
 from services.reports.reappraisal.build import build
 from services.reports.scoring.build import build as build_scoring
 from services.reports.text import markdown
-from services.vocabulary import Decide, ItemError, JobStatus, Mode, Outcome
+from services.vocabulary import Decide, ItemError, JobStatus, Mode, Outcome, Winner
 from tests.unit.reports.reappraisal_rows import (
     committee,
     reappraisals,
@@ -108,7 +108,7 @@ def test_the_committee_shows_its_members_and_what_they_chose() -> None:
     assert cells(PAGE, "grm") == ["1", "6 of 7 (85.7 %)", "2.17", "0.90", "1 of 1 (100.0 %)"]
     assert "\n- grm did not score: 1 failed.\n" in PAGE
     assert "seeds did not score" not in PAGE
-    assert cells(PAGE, "seeds and grm") == ["0.85"]
+    assert cells(PAGE, "seeds and grm") == ["0.85", "6"]
     assert "Mean score of the 5 chosen texts, the maxima of what they were selected by: 1.95." in PAGE
 
 
@@ -142,8 +142,51 @@ def test_a_job_without_one_success_shows_dashes_not_zeros() -> None:
     assert cells(page, "all baselines") == ["0", "0", "0", "–", "–", "0", "–", "–"]
     assert "Mean score of these texts: –. Mean disagreement of the members on them: –." in page
     assert "Sentences of the chosen texts: – on average, over 0." in page
-    assert cells(page, "seeds and grm") == ["–"]
+    assert cells(page, "seeds and grm") == ["–", "0"]
     assert "nan" not in page
+    assert "A win is the chosen text's. A tie counts as half a win.\n" in page
+    assert "Texts that passed: – (0 of 0, 95 % –)." in page
+    assert "Attempts that came to no text, and are in none of these rates: 1 failed.\n" in page
+    assert not rows_of(page, "  failed")
+
+
+def test_one_text_has_no_spread() -> None:
+    page = markdown(build(JOB, committee(), 1, [reappraised(0, assessed=scored((1.0, 2.0)))]))
+    assert [rows_of(page, member)[0][2:4] for member in ("seeds", "grm")] == [["1.00", "–"], ["2.00", "–"]]
+
+
+QUOTE = "A win is the chosen text's. A tie counts as half a win. "
+BOUNDLESS = "\n\nStudent's t knows no bounds: over few clusters its interval may leave 0 to 100 %.\n"
+
+
+@pytest.mark.parametrize(
+    ("clusters", "winners", "quoted", "boundless"),
+    [
+        ("cc", (None, B), "Over a single cluster there is no interval to quote.", False),
+        ("cd", (None, B), "Quote the interval over clusters.", True),
+        ("cdef", (TIE,) * 4, "Quote the interval over clusters.", False),
+    ],
+)
+def test_an_interval_is_to_be_quoted_where_there_is_one(
+    clusters: str, winners: tuple[Winner | None, ...], quoted: str, boundless: bool
+) -> None:
+    said = [opinion() if winner is None else opinion(winner=winner) for winner in winners]
+    rows = [
+        reappraised(seq, baselines=("gpt",), opinion=one, cluster=cluster)
+        for seq, (one, cluster) in enumerate(zip(said, clusters, strict=True))
+    ]
+    page = markdown(build(reappraisals(compare=judge()), None, len(rows), rows))
+    assert f"{QUOTE}{quoted}\n" in page
+    assert (BOUNDLESS in page) is boundless
+
+
+def test_the_tokens_of_which_it_is_known_stand_beside_the_share_of_the_cached() -> None:
+    some, none = (
+        markdown(build(reappraisals(), None, 1, [reappraised(0, classified_tokens=classified, cached_tokens=cached)]))
+        for classified, cached in ((60, 25), (100, 0))
+    )
+    assert "100 prompt tokens (62.5 % of the 40 of which this is known cached), " in some
+    assert "100 prompt tokens (– of the 0 of which this is known cached), " in none
 
 
 def test_scores_stand_by_system_the_best_first() -> None:
@@ -159,6 +202,7 @@ def test_scores_stand_by_system_the_best_first() -> None:
     assert cells(page, "ours") == ["1 of 2 (50.0 %)", "2.00", "–", "1", "–", "0.00"]
     assert cells(page, "theirs") == ["2 of 2 (100.0 %)", "0.62", "0.25 to 1.00", "2", "-4.14 to 5.39", "0.25"]
     assert cells(page, "unnamed") == ["1 of 1 (100.0 %)", "-0.50", "–", "1", "–", "1.00"]
+    assert "A score is the mean - 0.5 * std of the members' z. Quote the interval over clusters.\n" in page
     assert page.index("| ours") < page.index("| theirs") < page.index("| unnamed")
     assert rows_of(page, "seeds")[0] == ["1", "4 of 5 (80.0 %)", "0.50", "1.12"]
     assert "- seeds did not score: 1 truncated." in page
