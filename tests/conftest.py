@@ -54,12 +54,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with a real SGLang run in one xdist worker, so that they share one server and never compete for the CPU."""
+    """Tests with a real SGLang run in one xdist worker, so that they share one server and never compete for the CPU.
+
+    They come first, since together they take longest.
+    """
     for item in items:
         if isinstance(item, pytest.Function) and not _SGLANG_FIXTURES.isdisjoint(item.fixturenames):
             item.add_marker("sglang")
         if item.get_closest_marker("sglang"):
             item.add_marker(pytest.mark.xdist_group("sglang"))
+    items.sort(key=lambda item: item.get_closest_marker("sglang") is None)
 
 
 @pytest.fixture(scope="session")
