@@ -3,7 +3,7 @@
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from services.contract.items import Item
 from services.contract.jobs import Instant, TokenUsage
@@ -97,16 +97,46 @@ class WrittenText(Assessed):
     sentences: int | None
 
 
+class PairAnswer(BaseModel):
+    """A judge's answer on one of several pairs; `A` is the candidate `first`."""
+
+    first: int = Field(description="by its index in the item; the chosen text of a reappraisal is 0")
+    second: int = Field(description="the baselines of a reappraisal count from 1 on")
+    winner: Winner | None = Field(description="null without an `error`: an abstention")
+    p: float | None = Field(description="how far `first` is preferred, 0 to 1")
+    consistent: bool | None = Field(description="both orders prefer the same side; null with a single order")
+    error: ItemError | None = Field(description="why there is no answer")
+    votes: dict[Order, dict[Winner, int]] = Field(description="the valid answers by order")
+
+
+class TextOpinion(BaseModel):
+    """One judge's opinion on a chosen text and its baselines, with all else that an opinion has."""
+
+    model_config = ConfigDict(extra="allow")
+
+    judge: str
+    winner: Winner | int | None = Field(description="of several baselines the index of the best text, or `tie`")
+    reason: str | None = Field(description="why there is no winner")
+    pairs: list[PairAnswer] = Field(
+        description="of several baselines each one's answer, the chosen text being `first`; empty with one baseline, "
+        "and where a judge grades texts one by one: `grades` tell there"
+    )
+    grades: list[float | None] | None = Field(description="of the chosen text and then each baseline")
+
+
 class TextComparison(BaseModel):
     """How a chosen text compares with its item's baselines: `A`, and the index 0, is the chosen text."""
 
-    winner: Winner | None = Field(description="with one baseline; `reason` says why there is none")
-    p_a: float | None
+    winner: Winner | None = Field(
+        description="with one baseline, and `reason` says why there is none; of several baselines null: who wins "
+        "against each stands in `opinions[].pairs`"
+    )
+    p_a: float | None = Field(description="null of several baselines, as is `consistent`")
     consistent: bool | None
     reason: str | None = Field(
         description="`missing`: the judge gave no opinion in time; `orders_conflict`: it abstains; or its error's code"
     )
-    opinions: list[dict[str, Any]]
+    opinions: list[TextOpinion]
 
 
 class ReappraisalResult(Provenance):
@@ -114,9 +144,10 @@ class ReappraisalResult(Provenance):
 
     text: str | None = Field(description="the chosen text")
     selected: int | None = Field(
-        description="its index in `candidates`: the committee's choice, or without a committee the first accepted text"
+        description="its index in `candidates`, which lists attempts, not its `candidate`: the committee's choice, or "
+        "without a committee the first accepted text"
     )
-    eligible: list[int] | None = Field(description="the selection pool, by index: the accepted texts")
+    eligible: list[int] | None = Field(description="the selection pool, by index in `candidates`: the accepted texts")
     candidates: list[WrittenText] = Field(description="every text that was written, by candidate and attempt")
     comparison: TextComparison | None = Field(description="null unless the job compares")
 
