@@ -222,7 +222,7 @@ class ReappraisalOptions(Request):
 
 
 class Sampling(BaseModel):
-    """Sampling as a job asks for it: null is the protocol's own."""
+    """How a job's texts are drawn. Null, in jobs that an earlier version took: what the model's protocol has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -55,10 +55,13 @@ class Malformed(Invalid):
     code = "invalid_json"
 
 
-class NoItems(AssizesError):
+class NoItems(Invalid):
     """A job without a single item."""
 
     code = "no_items"
+
+    def __init__(self) -> None:
+        super().__init__("the job has no items", [Fault(self.code, "/items", "a job needs at least one item")])
 
 
 class Conflict(AssizesError):

@@ -58,6 +58,7 @@ class ItemReader:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
+        self._needed = {"custom_id", *shape.required}
         self._fields = COMMON.union(shape.required, shape.optional)
         self._json = StrictReader()
 
@@ -85,15 +86,20 @@ class ItemReader:
         except Wrong as wrong:
             return Fault(wrong.code, place + wrong.pointer, wrong.message)
 
+    def _missing(self, value: dict[str, Any]) -> list[str]:
+        return [name for name in ("custom_id", *self._shape.required) if name not in value]
+
     def _item(self, place: int, text: str, value: Any) -> Item:
         if type(value) is not dict:
             raise Wrong("not_an_object", (), "an item is a JSON object")
         if not value.keys() <= self._fields:
             name = next(name for name in value if name not in self._fields)
-            raise Wrong("unknown_field", (name,), "an item has no such field")
-        for name in ("custom_id", *self._shape.required):
-            if name not in value:
-                raise Wrong("missing_field", (name,), f"an item needs {name}")
+            missing = self._missing(value)
+            besides = f", and needs {', '.join(missing)}" if missing else ""
+            raise Wrong("unknown_field", (name,), f"an item has no such field{besides}")
+        if not value.keys() >= self._needed:
+            missing = self._missing(value)
+            raise Wrong("missing_field", missing[:1], f"an item needs {', '.join(missing)}")
         custom_id = value["custom_id"]
         if type(custom_id) is not str or not 1 <= len(custom_id) <= LONGEST_ID:
             raise invalid(f"custom_id is a string of 1 to {LONGEST_ID} characters", "custom_id")

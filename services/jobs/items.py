@@ -1,7 +1,7 @@
 """What an item must be, by the kind of its job.
 
 Guarantee: an item is accepted only as it will be heard. What is wrong with one is the first fault in the order of the
-checks: unknown fields, missing fields, values.
+checks: unknown fields, missing fields, values. The first two name every field that is missing.
 """
 
 from collections.abc import Sequence

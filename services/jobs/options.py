@@ -4,6 +4,7 @@ Guarantee: no option is ignored without a word, and none is accepted that a judg
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import ValidationError
@@ -178,7 +179,7 @@ def resolve(options: Options, model: FleetModel, family: Family) -> JudgeSetting
                 return value
         return default
 
-    sampling = resolve_sampling(model, options.sampling)
+    sampling = resolve_sampling(model, family, options.sampling)
     mode = pick("mode", Mode.REASON)
     return JudgeSettings(
         orders=pick("orders", Orders.BOTH),
@@ -211,10 +212,14 @@ def resolve_panel(options: PanelOptions | None, judges: Sequence[str]) -> PanelS
     )
 
 
-def resolve_sampling(model: FleetModel, given: SamplingOptions | None) -> Sampling:
-    """How a model draws: as the job says, else as its entry in the fleet does, by its options before its own."""
+def resolve_sampling(model: FleetModel, family: Family, given: SamplingOptions | None) -> Sampling:
+    """How a model draws: as the job says, else as its entry in the fleet does, by its options before its own.
+
+    What none of these says is its family's own.
+    """
     fallback = JudgeOptions.model_validate(model.options).sampling
-    return Sampling(**{**model.sampling.model_dump(), **_given(fallback), **_given(given)})
+    entry = model.sampling.model_dump(exclude_none=True)
+    return Sampling(**{**asdict(family.sampling), **entry, **_given(fallback), **_given(given)})
 
 
 def _given(sampling: SamplingOptions | None) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def read_job_with_items(body: bytes, fleet: Fleet) -> tuple[Submission, Inline]:
         raise Invalid("the job has no list of items", [fault])
     submission = _submission(members, fleet)
     if not items.read:
-        raise NoItems("the job has no items")
+        raise NoItems
     return submission, items.fitting(submission.terms.shape)
 
 
@@ -174,14 +174,13 @@ def _submission(members: Mapping[str, Member], fleet: Fleet) -> Submission:
 
 def _request(body: Mapping[str, Any]) -> Judgement | Reappraisal | Scoring:
     kind = next((kind for kind in JobKind if kind == body.get("kind")), None)
+    if kind is None:  # what else is wrong depends on it
+        code = "invalid_value" if "kind" in body else "missing_field"
+        raise Invalid(REFUSED, [Fault(code, "/kind", f"kind is {', '.join(JobKind)}")])
     try:
-        return KINDS[kind or JobKind.JUDGEMENT].model_validate(body)
+        return KINDS[kind].model_validate(body)
     except ValidationError as error:
-        faults = faults_of(error)
-        if kind is None and "kind" in body:  # what else is wrong depends on it
-            message = f"kind is {', '.join(JobKind)}"
-            raise Invalid(REFUSED, [Fault("invalid_value", "/kind", message)]) from None
-        raise Invalid(REFUSED, faults, error.error_count()) from None
+        raise Invalid(REFUSED, faults_of(error), error.error_count()) from None
 
 
 def _judgement(request: Judgement, fleet: Fleet, faults: list[Fault]) -> Terms | None:
@@ -218,7 +217,7 @@ def _reappraisal(request: Reappraisal, fleet: Fleet, faults: list[Fault]) -> Ter
         faults.append(Fault("invalid_value", pointer_to("options", "selected_on"), message))
     if family is None:
         return None
-    sampling = resolve_sampling(fleet.models[request.model], options.sampling)
+    sampling = resolve_sampling(fleet.models[request.model], family, options.sampling)
     greedy = draws_nothing(sampling, family)
     alike = ALIKE.format("text")
     if greedy and (options.candidates or 1) > 1:

@@ -92,7 +92,7 @@ def _insert(connection: Connection, tenant_id: UUID, submission: Submission, ite
     counted = _Counted(items)
     total = copy_rows(connection, "item", ITEM_COLUMNS, _rows(job_id, counted))
     if total == 0:
-        raise NoItems("the job has no items")
+        raise NoItems
     job = {
         "id": job_id,
         "tenant_id": tenant_id,

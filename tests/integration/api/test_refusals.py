@@ -42,7 +42,8 @@ def test_jobs_that_cannot_be_accepted(caller: Caller, engine: Engine) -> None:
 
 
 def test_a_job_without_items(caller: Caller, engine: Engine) -> None:
-    check_problem(caller.submit([]), 422, "no_items")
+    (fault,) = check_problem(caller.submit([]), 422, "no_items")["errors"]
+    assert (fault["code"], fault["pointer"]) == ("no_items", "/items")
     problem = check_problem(caller.post("/v1/jobs", json=JOB), 422, "invalid_request")
     assert problem["errors"][0]["code"] == "missing_field"
     assert kept(engine) == NOTHING

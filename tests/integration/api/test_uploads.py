@@ -89,7 +89,8 @@ def test_shared_cases(caller: Caller, engine: Engine, shared: Path) -> None:
 
 def test_an_upload_without_items(caller: Caller, engine: Engine) -> None:
     for body in (b"", b"\n \t\r\n\n", b"\xef\xbb\xbf"):
-        check_problem(caller.upload(body), 422, "no_items")
+        (fault,) = check_problem(caller.upload(body), 422, "no_items")["errors"]
+        assert (fault["code"], fault["pointer"]) == ("no_items", "/items")
     assert kept(engine) == NOTHING
 
 

@@ -61,6 +61,20 @@ def test_lines_end_with_lf_alone_and_blank_ones_count() -> None:
     assert (first.place, second.place) == (1, 4) if isinstance(first, Item) and isinstance(second, Item) else False
 
 
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"custom_id": "a", "scenario": "b"}, "an item has no such field, and needs context, candidates"),
+        (good(id=1), "an item has no such field"),
+        ({"custom_id": "a"}, "an item needs context, candidates"),
+    ],
+)
+def test_a_wrong_or_missing_field_is_told_with_all_that_are_missing(item: dict[str, Any], message: str) -> None:
+    (fault,) = read(line(item))
+    assert isinstance(fault, Fault)
+    assert fault.message == message
+
+
 @pytest.mark.parametrize("body", [b"", b"\xef\xbb\xbf", b"\n\n", b" \t\r\n \r"])
 def test_nothing_but_blanks_gives_nothing(body: bytes) -> None:
     assert read(body) == []

@@ -1,6 +1,7 @@
 """A job's settings: strict, complete, resolved against the fleet; its items' texts kept as sent."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from services.foundation.errors import Fault, Invalid, Malformed, Misconfigured,
 from services.foundation.fleet import Fleet, FleetModel
 from services.jobs.intake import Item
 from services.jobs.request import check_fleet, read_job, read_job_with_items
+from services.judging.registry import protocol
 from services.vocabulary import Decide, Mode, OnConflict, Orders, Priority
 from tests.factories import comparisons
 
@@ -74,18 +76,19 @@ def test_the_least_that_a_job_says() -> None:
     )
     assert (settings.forced_verdict, settings.early_stop, settings.on_conflict) == (True, "certain", OnConflict.TIE)
     assert (settings.tie_margin, settings.reading, settings.margin, settings.pairs) == (0.0, "strict", "blended", "all")
-    assert set(settings.sampling.model_dump().values()) == {None}
+    assert settings.sampling.model_dump() == asdict(protocol("sdrm").sampling)
 
 
 def test_options_come_from_the_job_then_the_model_then_the_system() -> None:
     settings = read_job(body(judges=["direct"]), FLEET).terms.settings.judges["direct"]
     assert (settings.mode, settings.decide, settings.orders) == (Mode.DIRECT, Decide.SOFT, Orders.GIVEN)
-    assert settings.sampling.model_dump() == {"temperature": 0.5, "top_p": None, "top_k": 5, "max_tokens": 100}
+    top_p = protocol("sdrm").sampling.top_p
+    assert settings.sampling.model_dump() == {"temperature": 0.5, "top_p": top_p, "top_k": 5, "max_tokens": 100}
     options = {"mode": "reason", "samples": 3, "sampling": {"temperature": 0.1, "max_tokens": 7}}
     settings = read_job(body(judges=["direct"], options=options), FLEET).terms.settings.judges["direct"]
     assert (settings.mode, settings.decide, settings.orders) == (Mode.REASON, Decide.VOTE, Orders.GIVEN)
     assert settings.samples == 3
-    assert settings.sampling.model_dump() == {"temperature": 0.1, "top_p": None, "top_k": 5, "max_tokens": 7}
+    assert settings.sampling.model_dump() == {"temperature": 0.1, "top_p": top_p, "top_k": 5, "max_tokens": 7}
 
 
 def test_null_is_absent() -> None:
@@ -264,9 +267,9 @@ def test_all_faults_are_told_at_once() -> None:
     assert refused(b'{"kind": 1, "options": {"a": 1, "b": 2}}') == [
         ("invalid_value", "/kind")
     ]  # the rest depends on it
-    assert sorted(refused(b'{"options": {"a": 1, "b": 2}}')) == [
+    assert refused(b'{"scenario": 1, "options": {"a": 1, "b": 2}}') == [("missing_field", "/kind")]  # here too
+    assert sorted(refused(b'{"kind": "judgement", "options": {"a": 1, "b": 2}}')) == [
         ("missing_field", "/judges"),
-        ("missing_field", "/kind"),
         ("unknown_field", "/options/a"),
         ("unknown_field", "/options/b"),
     ]
@@ -347,8 +350,9 @@ def test_a_body_needs_items() -> None:
     with pytest.raises(Invalid) as wrong:
         read_job_with_items(body(items={}), FLEET)
     assert wrong.value.faults[0].code == "invalid_value"
-    with pytest.raises(NoItems):
+    with pytest.raises(NoItems) as none:
         read_job_with_items(body(items=[]), FLEET)
+    assert [(fault.code, fault.pointer) for fault in none.value.faults] == [("no_items", "/items")]
 
 
 def test_a_body_holds_at_most_ten_thousand_items() -> None:
@@ -402,7 +406,7 @@ def test_any_json_is_a_job_or_is_refused(changes: dict[str, Any], options: dict[
     sent = json.dumps({**LEAST, "items": comparisons(1), "options": options, **changes}).encode()
     try:
         job, items = read_job_with_items(sent, FLEET)
-    except (Invalid, NoItems):
+    except Invalid:
         return
     assert FLEET.models.keys() >= set(job.terms.judges)
     assert list(items)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from services.foundation.fleet import Fleet, load_fleet
 from services.jobs.intake import Item, ItemReader, Upload
 from services.jobs.items import Responses, Scenarios, Shape
 from services.jobs.request import check_fleet, read_job, read_job_with_items
+from services.judging.registry import protocol
 from services.reappraisal.anchors import load_anchors
 from services.vocabulary import JobKind, Mode
 
@@ -61,6 +63,7 @@ def test_the_least_that_a_reappraisal_says() -> None:
     assert (terms.settings.model, terms.settings.candidates, terms.settings.gate_retries) == ("writer", 1, 2)
     assert (terms.settings.committee, terms.settings.compare, terms.judges, terms.anchors) == (None, None, (), None)
     assert terms.calls_per_item(1) == {"reappraise": {"writer": 3}, "score": {}, "compare": {}}
+    assert terms.settings.sampling.model_dump() == asdict(protocol("reappraisal").sampling)
 
 
 def test_a_committee_is_kept_as_it_is() -> None:
