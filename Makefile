@@ -52,7 +52,7 @@ slow: setup ## the tests that `make test` leaves out
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 chaos: setup ## the whole fault suite: real processes killed, stopped and starved (tests/chaos/README.md); under 20 minutes
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m chaos
 
 soak: application ## MINUTES of random faults under load, from a printed SEED; every job is checked at the end
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
