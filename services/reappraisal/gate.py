@@ -28,10 +28,18 @@ _TOKEN = re.compile(rf"(?:[^\W_{_CJK}]|[{_COMBINING}]){{1,20}}|\S")
 _LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|(?=[•‣⁃◦▪▫●○■□▸▹►])")
 _LETTERED = re.compile(r"[a-z][.)]\s")
 _ELLIPSIS = re.compile(r"…(?= ?(\w))")
+# Ends of sentences that the library does not know: the rest of Unicode's property Sentence_Terminal, the Greek question
+# mark, and the Tibetan shads.
+_ENDS = "\u037e\u0f0d\u0f0e\u0f0f\u0f10\u0f11\u0f12\u17d4\u17d5\u1b4e\u1b4f\u1b7f\u2cf9\u2cfa\u2cfb\u2e60\u2e61"
+_ENDS += "\ufe12\ufe15\ufe16\U000113d4\U000113d5\U00016d6e\U00016d6f"
 # The library takes emphasis for text and apostrophes for quotation marks, which hide ends of sentences. A lone
 # surrogate cannot be handed to it.
-_PLAIN = dict.fromkeys(map(ord, "*_`'‘’")) | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-_PAIRS = dict(zip('"“„«‹「『([{', '"”“»›」』)]}', strict=True))
+_PLAIN = (
+    dict.fromkeys(map(ord, "*_`'‘’"))
+    | dict.fromkeys(map(ord, _ENDS), "。")
+    | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+)
+_PAIRS = dict(zip('"“„«‹「『《〈【([{（［｛', '"”“»›」』》〉】)]}）］｝', strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,17 @@ def _has_letter(text: str) -> bool:
 def _segments(text: str) -> Iterator[str]:
     """What the library takes for sentences; pieces without a letter, such as a list's numbers, are among them."""
     for paragraph in _paragraphs(text):
-        yield from sentencex.segment("en", _ELLIPSIS.sub(_dots_before_a_capital, _unwrapped(paragraph)))
+        yield from _sentences(paragraph)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """The library looks into no quotation marks and no brackets: where a sentence is nothing but such, we do."""
+    if (held := _held(text)) is not None:
+        yield from _sentences(held)
+        return
+    for segment in sentencex.segment("en", _ELLIPSIS.sub(_dots_before_a_capital, text)):
+        held = _held(segment)
+        yield from [segment] if held is None else _sentences(held)
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -90,11 +108,29 @@ def _paragraphs(text: str) -> list[str]:
     return paragraphs
 
 
-def _unwrapped(paragraph: str) -> str:
-    """A paragraph without a pair of quotation marks or brackets around all of it: the library looks into none."""
-    while (closing := _PAIRS.get(paragraph[:1])) and paragraph.find(closing, 1) == len(paragraph) - 1:
-        paragraph = paragraph[1:-1].strip()
-    return paragraph
+def _held(text: str) -> str | None:
+    """What quotation marks and brackets hold of a text all of whose letters stand in some; None of any other text."""
+    held: list[str] = []
+    place = 0
+    while place < len(text):
+        if closing := _PAIRS.get(text[place]):
+            end = _end(text, place, closing)
+            held.append(text[place + 1 : end].strip())
+            place = end
+        elif text[place].isalpha():
+            return None
+        place += 1
+    return " ".join(held) if held else None
+
+
+def _end(text: str, place: int, closing: str) -> int:
+    """Where the pair that opens at `place` ends, others of its kind within it; with the text where it is not closed."""
+    opening, depth = text[place], 0
+    for end in range(place + 1, len(text)):
+        if text[end] == closing and not depth:
+            return end
+        depth += (text[end] == opening) - (text[end] == closing)
+    return len(text)
 
 
 def _dots_before_a_capital(ellipsis: re.Match[str]) -> str:
