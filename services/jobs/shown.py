@@ -89,13 +89,13 @@ def _assessed(body: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """What the committee says of each text, by the text's place."""
     assessed = {}
     for index, one in enumerate(body.get("texts", ())):
-        scores = {member: {"raw": raw, "z": one["z"][member]} for member, raw in one["raw"].items()}
-        assessed[one["text"]] = {name: one[name] for name in ("score", "mean", "std")} | {
+        scores = {member: {"raw": _number(raw), "z": _number(one["z"][member])} for member, raw in one["raw"].items()}
+        assessed[one["text"]] = {name: _number(one[name]) for name in ("score", "mean", "std")} | {
             "scores": scores,
             "missing": one["missing"],
             "models": {
                 model: {
-                    "raw": values[index],
+                    "raw": _number(values[index]),
                     "outcome": body["outcomes"][model][index],
                     "valid": body["samples"][model][index][0],
                     "asked": body["samples"][model][index][1],
@@ -104,6 +104,11 @@ def _assessed(body: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
             },
         }
     return assessed
+
+
+def _number(stored: float | None) -> float | None:
+    """A score as a float: PostgreSQL writes 1e20 with all its digits, a whole number that few readers of JSON take."""
+    return None if stored is None else float(stored)
 
 
 def _provenance(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,14 +43,22 @@ class Assessed:
 
 
 def assessed(body: Mapping[str, Any] | None) -> Assessed | None:
-    """What a committee made of an item, out of the stored assessment; None without one, or without a committee."""
+    """What a committee made of an item, out of the stored assessment; None without one, or without a committee.
+
+    PostgreSQL writes 1e20 with all its digits, which JSON reads as a whole number of any size: here all are floats.
+    """
     if body is None or body["committee"] is None:
         return None
     return Assessed(
         texts=len(body["pool"]),
         outcomes={model: tuple(map(Outcome, outcomes)) for model, outcomes in body["outcomes"].items()},
         scored=tuple(
-            ScoredText(place=one["text"], z=one["z"], std=one["std"], score=one["score"])
+            ScoredText(
+                place=one["text"],
+                z={member: float(z) for member, z in one["z"].items()},
+                std=float(one["std"]),
+                score=float(one["score"]),
+            )
             for one in body["texts"]
             if one["score"] is not None
         ),
@@ -76,7 +84,7 @@ class CommitteeTally:
                 self._unscored[member].update([outcome for outcome in came if outcome not in ANSWERED][:1])
         if told.scored:
             rows = [[*(one.z[member] for member in self._unscored), one.std, one.score] for one in told.scored]
-            self._moments.add(np.array(rows))
+            self._moments.add(np.array(rows, dtype=np.float64))
 
     def report(self) -> CommitteeReport:
         """The committee's part, out of what was counted."""

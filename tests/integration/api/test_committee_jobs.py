@@ -8,9 +8,9 @@ from flask import Flask
 from sqlalchemy import Engine
 
 from services.vocabulary import Winner
-from tests.integration.api.conftest import Caller, new_caller
+from tests.integration.api.conftest import Caller, id_of, new_caller
 from tests.integration.api.test_documents import check_shape
-from tests.stages import ACCEPTED, TOO_LONG, compare, score, settle, write
+from tests.stages import ACCEPTED, TOO_LONG, an_epoch, compare, score, settle, write
 
 FLEET = """
 [models.writer]
@@ -103,6 +103,52 @@ def test_answers_are_as_described(app: Flask, caller: Caller, engine: Engine) ->
         "writer": "write",
     }
     assert [committee["weights"] for committee in models["committees"]] == [{"a": 2.0, "b": 1.0}, {"a": 1.0, "b": 1.0}]
+
+
+@pytest.mark.parametrize("raw", [2e19, 3e38, 1e59, -1e100])
+def test_a_score_of_many_digits_is_a_number_like_any_other(caller: Caller, engine: Engine, raw: float) -> None:
+    response = caller.post("/v1/jobs", json=SCORING)
+    job = response.headers["Location"]
+    for model, value in (("a", raw), ("b", raw / 2)):
+        score(engine, model, [value], an_epoch(engine, model, id_of(response), [-1.0, 1.0] * 16))  # z is the raw score
+    settle(engine)
+    (line,) = caller.get(f"{job}/results").json["data"]
+    mean, std = raw * 5 / 6, abs(raw) / 18**0.5  # with weights 2 and 1
+    said = (line["mean"], line["std"], line["score"], line["scores"]["a"]["raw"], line["scores"]["b"]["z"])
+    assert said == pytest.approx((mean, std, mean - std / 2, raw, raw / 2))
+    assert all(isinstance(number, float) for number in (*said, line["models"]["a"]["raw"]))
+    report = caller.get(f"{job}/report").json
+    assert report["committee"]["score"] == pytest.approx(mean - std / 2)
+    assert [member["mean"] for member in report["committee"]["members"]] == pytest.approx([raw, raw / 2])
+    assert report["systems"][0]["mean"] == pytest.approx(mean - std / 2)
+    assert caller.get(f"{job}/report", Accept="text/markdown").status_code == 200
+
+
+def test_chosen_texts_with_scores_of_many_digits_are_reported(caller: Caller, engine: Engine) -> None:
+    options = {"candidates": 2, "committee": "anchored"}
+    items = [{"custom_id": "c", "scenario": "He left."}]
+    response = caller.post("/v1/jobs", json={**REAPPRAISAL, "options": options, "items": items})
+    job = response.headers["Location"]
+    write(engine, ACCEPTED, ACCEPTED)
+    for model in ("a", "b"):
+        score(engine, model, [1.0, 3e38], an_epoch(engine, model, id_of(response), [-1.0, 1.0] * 16))
+    settle(engine)
+    report = caller.get(f"{job}/report").json
+    assert report["committee"]["chosen_score"] == pytest.approx(3e38)
+    assert report["committee"]["score"] == pytest.approx(1.5e38)
+
+
+def test_a_score_beyond_all_numbers_on_its_scale_fails_its_item_alone(caller: Caller, engine: Engine) -> None:
+    items = [{**SCORING["items"][0], "custom_id": name} for name in ("far", "farther")]
+    response = caller.post("/v1/jobs", json={**SCORING, "items": items})
+    job = response.headers["Location"]
+    for model, spread in (("a", 1e-140), ("b", 1.0)):
+        epoch_id = an_epoch(engine, model, id_of(response), [-spread, spread] * 16)
+        score(engine, model, [-1e100], epoch_id)
+    settle(engine)
+    assert caller.get(job).json["status"] == "failed"
+    errors = [line["error"]["code"] for line in caller.get(f"{job}/results").json["data"]]
+    assert errors == ["runtime_error"] * 2
 
 
 def test_another_tenant_sees_nothing(app: Flask, caller: Caller, engine: Engine) -> None:
