@@ -81,9 +81,9 @@ def assess(
     a member that gives all of these the same score cannot tell them apart: its z is 0. One alone has no z at all: there
     is nothing to compare it with.
 
-    Raises ValueError when the members are not the rule's or scored different numbers of candidates, for a score beyond
-    1e100, and under `reference` for a member without anchors or with the same score of all of them: that model is
-    broken, and no candidate's score would mean anything.
+    Raises ValueError when the members are not the rule's or scored different numbers of candidates, for a score or a z
+    beyond 1e100, and under `reference` for a member without anchors or with the same score of all of them: that model
+    is broken, and no candidate's score would mean anything.
     """
     members = sorted(rule.weights)  # in one order, so that sums are the same to the last bit
     if sorted(raw) != members:
@@ -92,6 +92,8 @@ def assess(
         raise ValueError("the members scored different numbers of candidates")
     scores = np.column_stack([_values(member, raw[member]) for member in members])
     z = _within_group(scores) if rule.normalise == "group" else _against_anchors(scores, members, anchors or {})
+    if (np.abs(z) > _GREATEST).any():
+        raise ValueError(f"a score is more than {_GREATEST:g} standard deviations from the mean")
     weights = [rule.weights[member] for member in members]
     mean = np.average(z, axis=1, weights=weights)
     std = np.sqrt(np.average((z - mean[:, None]) ** 2, axis=1, weights=weights))
@@ -149,7 +151,8 @@ def _against_anchors(
         mean, std = _scale(_values(member, anchors[member]))
         if std == 0:
             raise ValueError(f"{member} gives every anchor the same score")
-        z[:, column] = (scores[:, column] - mean) / std
+        with np.errstate(over="ignore"):  # the infinite is beyond what counts, and is refused with it
+            z[:, column] = (scores[:, column] - mean) / std
     return z
 
 

@@ -299,6 +299,15 @@ def test_a_rule_has_members_of_positive_weight(weights: dict[str, float]) -> Non
             ANCHORS | {"ensemble": [0.0, math.inf]},
             "ensemble gave a score that is beyond",
         ),
+        *(
+            (
+                {"ensemble": [score], "generative": [1.0]},
+                REFERENCE,
+                ANCHORS | {"ensemble": [0.0, 2 * std]},
+                r"more than 1e\+100 standard deviations from the mean",
+            )
+            for score, std in [(-1e100, 1e-140), (1e100, 1e-150), (1e100, 0.5), (1.0, 1e-120)]
+        ),
     ],
 )
 def test_what_no_committee_can_assess_is_refused(
