@@ -3,12 +3,15 @@
 Guarantee: pure. A caller's names cannot break a table or reach a terminal's controls.
 """
 
+import re
 from collections.abc import Sequence
 
 from services.contract.reports.parts import Interval, Proportion
 
 NOTHING = "–"
 LONGEST_NAME = 40
+# What Markdown acts on, entities and mentions among it, and what makes a link of a bare address.
+_ACTIVE = re.compile(r"[\\|`*_\[\]<>#&~@]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -60,7 +63,10 @@ def span(ends: Interval | None) -> str:
 
 
 def plain(text: str) -> str:
-    """A caller's name on one line, cut, and with nothing in it that Markdown or a terminal would act on."""
+    """A caller's name on one line, cut, and with nothing in it that Markdown or a terminal would act on.
+
+    One that shows nothing stands in quotation marks.
+    """
     line = "".join(character if character.isprintable() else " " for character in text)
     cut = line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
-    return "".join(f"\\{character}" if character in "\\|`*_[]<>#" else character for character in cut)
+    return _ACTIVE.sub(r"\\\g<0>", cut) if cut.strip() else f'"{cut}"'

@@ -3,8 +3,11 @@
 import re
 from dataclasses import replace
 
+import pytest
+
 from services.contract.options import StopAt
 from services.reports.judgement.build import build
+from services.reports.markup import plain
 from services.reports.text import markdown
 from services.vocabulary import Decide, ItemError, JobStatus, Mode, Outcome
 from tests.unit.reports.rows import A, B, failed, job, judge, opinion, ranked, ranking, row, silent, standing, votes
@@ -150,6 +153,25 @@ def test_hostile_names_leave_every_table_in_shape() -> None:
         assert [line for line in text.splitlines() if line.startswith("# ")] == [text.splitlines()[0]]
         for table in tables(text):
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("http://evil.example/x", "http\\://evil.example/x"),
+        ("HTTPS://WWW.evil.example", "HTTPS\\://WWW\\.evil.example"),
+        ("www.evil.example", "www\\.evil.example"),
+        ("e@x.com, @user", "e\\@x.com, \\@user"),
+        ("&lt;b&gt;", "\\&lt;b\\&gt;"),
+        ("~~strike~~", "\\~\\~strike\\~\\~"),
+        ("![i](x)|", "!\\[i\\](x)\\|"),
+        ("", '""'),
+        (" \x1b", '"  "'),
+        ("gpt-4.1: a b", "gpt-4.1: a b"),
+    ],
+)
+def test_names_are_shown_as_they_are_called_and_never_acted_on(name: str, shown: str) -> None:
+    assert plain(name) == shown
 
 
 def test_the_cost_of_reading_again_is_none() -> None:
