@@ -164,7 +164,8 @@ class JudgeOptions(Request):
     forced_verdict: StrictBool | None = Field(default=None, description="default true")
     on_conflict: OnConflict | None = Field(default=None, description="default `tie`")
     tie_margin: Annotated[float, Field(ge=0), Number] | None = Field(
-        default=None, description="half the width of a tie: in `p_a`, or in score points where scores decide; default 0"
+        default=None,
+        description="half the width of a tie: in `p_a`, or in score points where scores decide or grades do; default 0",
     )
     reading: Literal["strict", "seed"] | None = Field(default=None, description="default `strict`")
     sampling: SamplingOptions | None = None

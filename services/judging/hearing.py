@@ -31,10 +31,10 @@ class HearingOptions:
     `samples` are calls for each order (each candidate, where a pointwise judge grades them); direct mode draws nothing,
     so one is enough there. `early_stop` spares those that the winner of two candidates does not need. `tie_margin` is
     half the width of the band in which there is a tie: around 1/2 in `p_a`, around 0 in score points where scores
-    decide. `forced_verdict` follows a call without a verdict up with a forced one. `decide` and `on_conflict` "soft"
-    follow one with a verdict up, for its probability. `reading` "seed" takes the loose rule published with the model.
-    `margin` names how two scores and a ranking become one number. `policies` adjust the scores of more than two
-    candidates, in this order. Raises ValueError outside the ranges.
+    decide, between any two candidates where each is graded alone. `forced_verdict` follows a call without a verdict up
+    with a forced one. `decide` and `on_conflict` "soft" follow one with a verdict up, for its probability. `reading`
+    "seed" takes the loose rule published with the model. `margin` names how two scores and a ranking become one number.
+    `policies` adjust the scores of more than two candidates, in this order. Raises ValueError outside the ranges.
     """
 
     orders: Orders = Orders.BOTH
@@ -167,7 +167,8 @@ class Hearing(Proceeding):
         opinion = weigh(self._judge, len(candidates), benches, self._rule, self._suspicion())
         if opinion.standing is None or not policies:
             return opinion
-        return replace(opinion, standing=opinion.standing.adjusted_by(policies, candidates, opinion.grades))
+        even = 0.0 if self._scales.pairwise else self._options.tie_margin  # there the pairs' answers have it
+        return replace(opinion, standing=opinion.standing.adjusted_by(policies, candidates, opinion.grades, even))
 
     def _seated(self, item: str) -> Iterator[_Trial]:
         options, candidates = self._options, len(self._comparison.candidates)

@@ -295,7 +295,7 @@ def _rank_graded(grades: Sequence[float | None] | None, rule: Rule) -> Standing 
     assert grades is not None
     assert rule.scales.grades is not None
     known = [grade for grade in grades if grade is not None]
-    return rank_grades(known, *rule.scales.grades) if len(known) == len(grades) else None
+    return rank_grades(known, *rule.scales.grades, rule.tie_margin) if len(known) == len(grades) else None
 
 
 def _entropy(votes: Counter[Winner]) -> float | None:

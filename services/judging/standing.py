@@ -15,7 +15,7 @@ from services.judging.pairings import connected
 from services.judging.policies import Policy
 from services.vocabulary import ItemError, Order, Winner
 
-EQUAL = 1e-9  # grades nearer than this share a rank
+EQUAL = 1e-9  # what is nearer than this is rounding
 
 Matrix = tuple[tuple[float | None, ...], ...]
 
@@ -80,8 +80,8 @@ class Standing:
     """Where n candidates stand.
 
     `winner` is the best one's index, or "tie" when several are best. `ranking` lists the indices, the best first, equal
-    ones in their own order; `ranks` gives each candidate its rank from 1 on, equal ones the same. `scores` is each
-    one's mean over its opponents of `matrix`, which holds how far the row is preferred to the column, from 0 to 1.
+    ones in their own order; `ranks` gives each candidate its rank: 1, and one more for each that is better. `scores` is
+    each one's mean over its opponents of `matrix`, which holds how far the row is preferred to the column, from 0 to 1.
     `strengths` are Bradley-Terry log-strengths with 95 % intervals; None where candidates were graded. `separated`:
     some candidates beat the others without exception, so that only a small prior keeps their strengths finite.
     `adjusted` are the grades, or where there are none the scores, as score policies have changed them: then the ranks
@@ -98,14 +98,21 @@ class Standing:
     adjusted: tuple[float, ...] | None = None
 
     def adjusted_by(
-        self, policies: Sequence[Policy], texts: Sequence[str], grades: Sequence[float | None] | None
+        self,
+        policies: Sequence[Policy],
+        texts: Sequence[str],
+        grades: Sequence[float | None] | None,
+        tie_margin: float = 0.0,
     ) -> "Standing":
-        """The standing by the candidates' adjusted grades; by their adjusted scores where they have no grades."""
+        """The standing by the candidates' adjusted grades; by their adjusted scores where they have no grades.
+
+        Of two that are no further apart than `tie_margin` none is better.
+        """
         known = [grade for grade in grades or () if grade is not None]
         values = np.array(known if len(known) == len(self.scores) else self.scores, dtype=np.float64)
         for policy in policies:
             values = policy.adjust(values, texts)
-        ranks = _ranks(values)
+        ranks = _ranks(values[:, None] - values[None, :], tie_margin)
         return replace(self, **_places(ranks), adjusted=tuple(map(float, values)))
 
     def as_json(self) -> dict[str, Any]:
@@ -156,13 +163,17 @@ def rank_pairs(pairs: Sequence[tuple[int, int, float, float]], candidates: int) 
     return _standing(ranked.ranks, ranked.scores, share, strengths, separated=ranked.separated)
 
 
-def rank_grades(grades: Sequence[float], least: int, most: int) -> Standing:
-    """The standing out of each candidate's grade: preferred by 1/2 plus half the difference's share of the widest."""
+def rank_grades(grades: Sequence[float], least: int, most: int, tie_margin: float = 0.0) -> Standing:
+    """The standing out of each candidate's grade: preferred by 1/2 plus half the difference's share of the widest.
+
+    Two are even within `tie_margin` of 1/2, as where a pair alone is graded: then none of them is better.
+    """
     values = np.asarray(grades)
-    share = 0.5 + (values[:, None] - values[None, :]) / (2 * (most - least))
+    ahead = (values[:, None] - values[None, :]) / (2 * (most - least))
+    share = 0.5 + np.where(np.abs(ahead) <= tie_margin + EQUAL, 0, ahead)
     np.fill_diagonal(share, np.nan)
     scores = np.nanmean(share, axis=1)
-    return _standing(_ranks(values), scores, share, None, separated=False)
+    return _standing(_ranks(ahead, tie_margin), scores, share, None, separated=False)
 
 
 def _standing(
@@ -182,8 +193,9 @@ def _standing(
     )
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.array([1 + np.count_nonzero(values > value + EQUAL) for value in values])
+def _ranks(ahead: NDArray[np.float64], tie_margin: float) -> NDArray[np.int64]:
+    """One more than how many are better, by how far each row's candidate is ahead of each column's."""
+    return np.asarray(1 + np.count_nonzero(ahead > tie_margin + EQUAL, axis=0), dtype=np.int64)
 
 
 def _places(ranks: NDArray[np.int64]) -> dict[str, Any]:

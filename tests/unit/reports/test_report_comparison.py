@@ -106,6 +106,11 @@ def test_a_judge_that_grades_texts_alone_compares_by_its_grades() -> None:
     made = compared(reappraised(0, baselines=("gpt", "r1"), opinion=said))
     assert counts(made) == {"gpt": (0, 0, 1), "r1": (0, 1, 0)}
     assert [(grade.system, grade.mean) for grade in made.judge.grades] == [("gpt", 4.0), ("r1", 3.0), ("writer", 3.0)]
+    even = replace(said, standing=rank_grades(grades, 1, 5, tie_margin=1 / 8))  # a point of four, to both sides
+    assert counts(compared(reappraised(0, baselines=("gpt", "r1"), opinion=even))) == {
+        "gpt": (0, 1, 0),
+        "r1": (0, 1, 0),
+    }
 
 
 def test_intervals_are_over_vignettes() -> None:
