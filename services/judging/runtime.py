@@ -55,7 +55,7 @@ class Call:
 class Completion:
     """What a runtime answered. Token counts are None where the server gives none (aborted in its queue).
 
-    `text` is what was written; of a classifier a JSON list of its numbers, as the server gave them.
+    `text` is what was written; of a classifier JSON of what the server gave, which should be a list of numbers.
     `label_logprobs`: natural logarithms by label name, in the order of `Call.labels`; empty without labels.
     `queue_s` and `latency_s` are seconds as the runtime measured them, None where it did not.
     """

@@ -6,6 +6,7 @@ server by its rid and its connection is closed: closing alone does not always st
 """
 
 import asyncio
+import json
 import math
 import random
 import re
@@ -277,16 +278,16 @@ def read_completion(answer: Mapping[str, Any], labels: Sequence[Label] = ()) -> 
 
 
 def read_numbers(answer: Mapping[str, Any]) -> Completion:
-    """A `/classify` answer as the port gives it. Raises RuntimeUnavailable when it has not the shape it should.
+    """A `/classify` answer as the port gives it. Raises RuntimeUnavailable when it does not tell how the call ended.
 
-    A number that is not finite comes as null, and is passed on: it is that one text's misfortune, not the runtime's.
-    How many of its tokens were cached such an answer does not tell.
+    What stands for its numbers is passed on, whatever it is, null where nothing is or a number is not finite: what is
+    no score is that one text's misfortune, not the runtime's. How many of its tokens were cached it does not tell.
     """
     try:
         meta = answer["meta_info"]
         aborted = FinishReason(meta["finish_reason"]["type"]) is FinishReason.ABORT
         return Completion(
-            text="" if aborted else orjson.dumps(_numbers(answer["embedding"])).decode(),
+            text="" if aborted else orjson.dumps(answer.get("embedding")).decode(),
             finish_reason=FinishReason.ABORT if aborted else FinishReason.STOP,
             prompt_tokens=meta.get("prompt_tokens"),
             cached_tokens=None,
@@ -353,14 +354,6 @@ def _label_logprobs(row: Sequence[Sequence[Any]], labels: Sequence[Label]) -> tu
     return found if all(math.isfinite(logprob) for _, logprob in found) else ()
 
 
-def _numbers(value: object) -> list[int | float | None]:
-    if not isinstance(value, list) or not value:
-        raise TypeError(f"{type(value).__name__} where numbers should be")
-    if not all(number is None or type(number) in (int, float) for number in value):
-        raise TypeError("an embedding is more than numbers")
-    return value
-
-
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a {type(value).__name__} where a text should be")
@@ -370,8 +363,11 @@ def _text(value: object) -> str:
 def _object(raw: bytes) -> dict[str, Any]:
     try:
         body = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise RuntimeUnavailable(RuntimeFault.GARBLED, f"not JSON: {error}") from error
+    except orjson.JSONDecodeError:
+        try:
+            body = json.loads(raw, parse_int=float)  # it may be JSON but for a NaN, which Python's own writes
+        except (ValueError, RecursionError) as error:
+            raise RuntimeUnavailable(RuntimeFault.GARBLED, f"not JSON: {error}") from error
     if not isinstance(body, dict):
         raise RuntimeUnavailable(RuntimeFault.GARBLED, "not a JSON object")
     return body

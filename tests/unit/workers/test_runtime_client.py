@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,15 +158,26 @@ def test_what_a_classifier_says_of_a_text_that_it_cannot_score_is_unreadable() -
 @pytest.mark.parametrize(
     "answer",
     [
-        *map(classified, [None, [], [True], ["0.5"], [[0.5]], [None, [0.5]], 0.5, "0.5", {"0": 0.5}]),
-        {"embedding": [0.5]},
-        {"embedding": [0.5], "meta_info": {}},
+        *map(classified, [None, [], [True], ["0.5"], [[0.5]], [None, [0.5]], [0.5, 1.0], 0.5, "0.5", {"0": 0.5}]),
         {"meta_info": classified([0.5])["meta_info"]},
         {"text": "A", "output_ids": [1], "meta_info": META},
+    ],
+)
+def test_what_is_no_number_is_that_calls_own_and_unreadable(answer: dict[str, Any]) -> None:
+    completion = read_numbers(answer)
+    reading = protocol("reward").read(completion.text, completion.finish_reason)
+    assert (reading.outcome, reading.rule, reading.scores) == (Outcome.UNPARSEABLE, "not_one_number", ())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"embedding": [0.5]},
+        {"embedding": [0.5], "meta_info": {}},
         classified([0.5], finish_reason={"type": "new"}),
     ],
 )
-def test_what_is_not_a_list_of_numbers_is_no_answer_of_a_classifier(answer: dict[str, Any]) -> None:
+def test_what_does_not_tell_how_the_call_ended_is_no_answer_of_a_classifier(answer: dict[str, Any]) -> None:
     with pytest.raises(RuntimeUnavailable) as caught:
         read_numbers(answer)
     assert caught.value.code is RuntimeFault.GARBLED
@@ -310,6 +322,32 @@ FAULTS = pytest.mark.parametrize(
         ("hang_healthy", RuntimeFault.TIMED_OUT),
     ],
 )
+
+
+@pytest.mark.parametrize(("numbers", "text"), [("[NaN]", "[null]"), ("[-Infinity]", "[null]"), ("[1e999]", "[null]")])
+def test_what_only_python_takes_for_json_is_that_calls_own(
+    free_port: Callable[[], int], numbers: str, text: str
+) -> None:
+    body = json.dumps(classified([0.5])).replace("[0.5]", numbers)
+
+    async def classify(_: web.Request) -> web.Response:
+        return web.Response(text=body, content_type="application/json")
+
+    async def play() -> Completion:
+        application = web.Application()
+        application.add_routes([web.post("/classify", classify)])
+        runner, port = web.AppRunner(application), free_port()
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        try:
+            async with open_session() as http:
+                return await SGLangRuntime(http, f"http://127.0.0.1:{port}").complete(
+                    Call("r", [20], SAMPLING, classifies=True)
+                )
+        finally:
+            await runner.cleanup()
+
+    assert asyncio.run(asyncio.wait_for(play(), 60)).text == text
 
 
 @FAULTS
