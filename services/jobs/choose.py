@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Engine, RowMapping, text
+from sqlalchemy import Connection, Engine, text
 
 from services.jobs.choice import RANGE, Choice, CommitteeScores, failure
 from services.jobs.record import USAGE, Batch
@@ -26,7 +26,7 @@ def choose_next(engine: Engine, public_url: str) -> bool:
     return settle_next(engine, Stage.CHOOSE, _chosen, public_url)
 
 
-def _chosen(connection: Connection, chunk: RowMapping) -> Batch:
+def _chosen(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
     settings, batch = json.loads(chunk["settings"]), Batch()
     committee = settings["committee"]
     scores = CommitteeScores.load(connection, dict(chunk), committee) if committee else None

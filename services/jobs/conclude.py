@@ -6,7 +6,9 @@ item on which nothing was said in time gets no verdict: it has expired.
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import groupby
+from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, text
 
@@ -33,7 +35,7 @@ def conclude_next(engine: Engine, public_url: str) -> bool:
     return settle_next(engine, Stage.CONCLUDE, _concluded, public_url)
 
 
-def _concluded(connection: Connection, chunk: RowMapping) -> Batch:
+def _concluded(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
     match JobKind(chunk["kind"]):
         case JobKind.JUDGEMENT:
             return _joined(connection, chunk)
@@ -43,7 +45,7 @@ def _concluded(connection: Connection, chunk: RowMapping) -> Batch:
             return _scored(connection, chunk)
 
 
-def _joined(connection: Connection, chunk: RowMapping) -> Batch:
+def _joined(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
     """The verdicts of a panel."""
     rule = PanelRule(**json.loads(chunk["settings"])["panel"])
     batch = Batch()
@@ -55,7 +57,7 @@ def _joined(connection: Connection, chunk: RowMapping) -> Batch:
     return batch
 
 
-def _compared(connection: Connection, chunk: RowMapping) -> Batch:
+def _compared(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
     """What was chosen, and how it compares; one that was not compared in time says so."""
     batch, settings, where = Batch(), json.loads(chunk["settings"]), dict(chunk)
     written = {row["seq"]: row for row in connection.execute(WRITTEN, where).mappings()}
@@ -73,7 +75,7 @@ def _compared(connection: Connection, chunk: RowMapping) -> Batch:
     return batch
 
 
-def _scored(connection: Connection, chunk: RowMapping) -> Batch:
+def _scored(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
     """A committee's scores of single texts."""
     batch = Batch()
     scores = CommitteeScores.load(connection, dict(chunk), json.loads(chunk["settings"])["committee"])

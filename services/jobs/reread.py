@@ -193,7 +193,7 @@ def submit_reread(
 def reread_next(engine: Engine, fleet: Fleet, public_url: str) -> bool:
     """Read the next chunk again. False: there is none."""
 
-    def read(connection: Connection, chunk: RowMapping) -> Rereading:
+    def read(connection: Connection, chunk: Mapping[str, Any]) -> Rereading:
         return _read(connection, chunk, fleet)
 
     return settle_next(engine, Stage.REREAD, read, public_url, _write)
@@ -238,7 +238,7 @@ def _other_questions(first: JobSettings, settings: JobSettings) -> Iterator[Faul
         yield Fault("invalid_value", pointer_to("options", "panel", "decide"), STOPPED_EARLY)
 
 
-def _read(connection: Connection, chunk: RowMapping, fleet: Fleet) -> Rereading:
+def _read(connection: Connection, chunk: Mapping[str, Any], fleet: Fleet) -> Rereading:
     days = connection.execute(DAYS, {"job_id": chunk["job_id"]}).mappings().first()
     if days is None:
         return Rereading()

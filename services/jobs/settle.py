@@ -2,7 +2,8 @@
 
 Guarantee: the rows of a chunk and its end are written in one transaction, which finds the chunk queued or writes
 nothing. So there is no claim and no lease: who dies half-way has written nothing, and of two at one chunk one writes.
-A chunk that cannot be settled is left alone for a minute, while others go on.
+A chunk that cannot be settled is left alone for a minute, while others go on; where that is due to some of its items,
+these fail and hold up no other.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +11,17 @@ from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy import Connection, Engine, RowMapping, text
+from sqlalchemy.exc import DBAPIError
 
 from services.foundation.database import transaction
 from services.foundation.fleet import CPU
+from services.jobs.choice import Choice, failure
 from services.jobs.claim import START
 from services.jobs.end import end_chunk, lock_job
 from services.jobs.record import Batch, write_batch
-from services.vocabulary import ChunkState, Stage
+from services.jobs.rows import assessment_row, settled_row
+from services.judging.proceeding import spent
+from services.vocabulary import ChunkState, ItemError, Stage
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +45,7 @@ LOCK_CHUNK = text(f"SELECT true FROM chunk WHERE {THIS_ONE} FOR UPDATE")
 PUT_OFF = text(f"UPDATE chunk SET claimed_at = now() WHERE {THIS_ONE}")
 
 Made = TypeVar("Made", bound=Batch)
-Work = Callable[[Connection, RowMapping], Made]
+Work = Callable[[Connection, Mapping[str, Any]], Made]
 Write = Callable[[Connection, Mapping[str, Any], Made], None]
 
 
@@ -59,17 +64,54 @@ def settle_next(
     key = {name: chunk[name] for name in ("job_id", "stage", "ordinal", "part", "model", "step")}
     try:
         with transaction(engine) as connection:
-            batch = work(connection, chunk)
-        whole = not chunk["settles"] or len(batch.verdicts) == chunk["end_seq"] - chunk["first_seq"]
+            made, broken = _worked_out(connection, dict(chunk), work)
+        verdicts = len(broken.verdicts) + sum(len(batch.verdicts) for batch in made)
+        whole = not chunk["settles"] or verdicts == chunk["end_seq"] - chunk["first_seq"]
         with transaction(engine) as connection:
             if (job := _locked(connection, key)) is not None:
-                write(connection, key, batch)
+                for batch in made:
+                    write(connection, key, batch)
+                write_batch(connection, key, broken)
                 end_chunk(connection, job, key, ChunkState.FINISHED if whole else ChunkState.EXPIRED, public_url)
     except Exception:
         log.exception("chunk_not_settled", **{name: str(value) for name, value in key.items()})
         with transaction(engine) as connection:
             connection.execute(PUT_OFF, key)
     return True
+
+
+def _worked_out(connection: Connection, chunk: Mapping[str, Any], work: Work[Made]) -> tuple[list[Made], Batch]:
+    """What `work` makes of a chunk. Where that breaks down, of each item alone, and of those that it breaks down at,
+    that they failed. Where it breaks down at all of them the fault is ours: that is raised."""
+    broken = Batch()
+    try:
+        return [work(connection, chunk)], broken
+    except DBAPIError:
+        raise
+    except Exception:
+        made: list[Made] = []
+        for seq in range(chunk["first_seq"], chunk["end_seq"]):
+            try:
+                made.append(work(connection, {**chunk, "first_seq": seq, "end_seq": seq + 1}))
+            except DBAPIError:
+                raise
+            except Exception:
+                log.exception("item_not_settled", job_id=str(chunk["job_id"]), stage=chunk["stage"], seq=seq)
+                _fail(broken, chunk, seq)
+        if not made:
+            raise
+        return made, broken
+
+
+def _fail(broken: Batch, chunk: Mapping[str, Any], seq: int) -> None:
+    """Note that an item failed; one that is only chosen for here is concluded later."""
+    error = failure(ItemError.RUNTIME_ERROR, "what was heard of the item could not be put together")
+    if chunk["settles"]:
+        broken.verdicts.append(settled_row(chunk["job_id"], seq, spent([]), error=error))
+    else:
+        broken.assessments.append(
+            assessment_row(chunk["job_id"], seq, None, Choice(None, None, [], error=error).body())
+        )
 
 
 def _locked(connection: Connection, key: Mapping[str, Any]) -> RowMapping | None:

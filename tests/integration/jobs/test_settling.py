@@ -1,7 +1,10 @@
 """Settling what needs no runtime: it starts and ends its job, and one stage is not taken for another."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
-from sqlalchemy import Connection, Engine, RowMapping, text
+from sqlalchemy import Connection, Engine, text
 
 from services.foundation.database import transaction
 from services.jobs.record import Batch
@@ -19,7 +22,7 @@ def test_a_job_that_needs_no_runtime(engine: Engine, answered: int, status: str)
         connection.execute(text("UPDATE chunk SET stage = 'reread', model = 'cpu'"))
         connection.execute(text("UPDATE job SET reread_of = id"))
 
-    def answer(connection: Connection, chunk: RowMapping) -> Batch:
+    def answer(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
         places = range(chunk["first_seq"], chunk["end_seq"])[:answered]
         return Batch(verdicts=[(job_id, seq, "succeeded", "A", *[None] * 7, 0, 0, 0, 0) for seq in places])
 
@@ -30,6 +33,40 @@ def test_a_job_that_needs_no_runtime(engine: Engine, answered: int, status: str)
         job = connection.execute(text("SELECT * FROM job")).mappings().one()
     assert (job["status"], job["succeeded"], job["expired"]) == (status, answered, 8 - answered)
     assert job["started_at"] is not None
+
+
+def test_an_item_that_cannot_be_settled_fails_and_holds_up_no_other(engine: Engine) -> None:
+    job_id = queue_job(engine, make_tenant(engine), 8)
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE chunk SET stage = 'conclude', model = 'cpu'"))
+
+    def answer(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
+        places = range(chunk["first_seq"], chunk["end_seq"])
+        if 5 in places:
+            raise ValueError("the fifth")
+        return Batch(verdicts=[(job_id, seq, "succeeded", "A", *[None] * 7, 0, 0, 0, 0) for seq in places])
+
+    assert settle_next(engine, Stage.CONCLUDE, answer, URL)
+    with transaction(engine) as connection:
+        job = connection.execute(text("SELECT * FROM job")).mappings().one()
+        failed = connection.execute(text("SELECT seq, error_code FROM verdict WHERE status = 'failed'")).all()
+    assert (job["status"], job["succeeded"], job["failed"]) == ("completed_with_errors", 7, 1)
+    assert failed == [(5, "runtime_error")]
+
+
+def test_what_breaks_down_at_every_item_is_put_off_and_fails_none(engine: Engine) -> None:
+    queue_job(engine, make_tenant(engine), 8)
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE chunk SET stage = 'conclude', model = 'cpu'"))
+
+    def answer(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
+        raise ValueError("a fault of ours")
+
+    assert settle_next(engine, Stage.CONCLUDE, answer, URL)
+    assert not settle_next(engine, Stage.CONCLUDE, answer, URL)  # for a minute
+    with transaction(engine) as connection:
+        assert connection.scalar(text("SELECT count(*) FROM verdict")) == 0
+        assert connection.scalar(text("SELECT state FROM chunk")) == "queued"
 
 
 @pytest.mark.parametrize("stage", [Stage.CONCLUDE, Stage.REREAD])
