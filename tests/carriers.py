@@ -53,6 +53,7 @@ def session(
     interrupted: Callable[[], bool] = lambda: False,
     epoch_id: UUID | None = None,
     lease: float = 60.0,
+    confirm: Callable[[], None] | None = None,
 ) -> Session:
     """A session over a claimed chunk, by default in an epoch of its own."""
     epoch_id = epoch_id or new_id()
@@ -64,6 +65,7 @@ def session(
         anchors=Anchors(engine, epoch_id),
         carrier=carrier,
         interrupted=interrupted,
+        confirm=confirm,
         lease=lease,
         public_url="http://assizes.test",
         keep_prompts=True,

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -25,7 +26,7 @@ from services.jobs.lease import disown, held_claims, renew
 from services.jobs.measure import Anchors
 from services.jobs.meter import Ending
 from services.judging.judge import Judge
-from services.judging.runtime import RuntimeUnavailable
+from services.judging.runtime import RuntimeFault, RuntimeUnavailable
 from services.vocabulary import Priority, WorkerState
 from workers.metrics import WorkerMetrics
 from workers.runtime.supervisor import Start, Supervisor
@@ -54,11 +55,12 @@ class Epoch:
 
 @dataclass(slots=True)
 class Slot:
-    """A chunk being heard, in which epoch, and whether that should stop."""
+    """A chunk being heard, in which epoch, whether that should stop, and whether any of its calls may be under way."""
 
     held: Claim
     epoch: Epoch
     interrupted: bool = False
+    in_flight: bool = True
 
 
 class GpuWorker:
@@ -192,6 +194,7 @@ class GpuWorker:
                 anchors=epoch.anchors,
                 carrier=self._switchboard,
                 interrupted=lambda: slot.interrupted,
+                confirm=partial(self._confirm, slot) if epoch.judge.classifies and self._runtime.attached else None,
                 lease=self._settings.lease,
                 public_url=self._settings.public_url,
                 keep_prompts=self._settings.trace_prompts == "text",
@@ -205,9 +208,18 @@ class GpuWorker:
                 return
             if runtime_away is not None:
                 with self._lock:  # so that no claim comes between
-                    if not slot.interrupted:
+                    if slot.in_flight and not slot.interrupted:
                         self._stranded[held.claim_key] = slot
                     self._runtime.doubt(runtime_away)
+
+    def _confirm(self, slot: Slot) -> None:
+        """See Session. Whatever it finds is not charged to this chunk: all that it asked has been answered."""
+        slot.in_flight = False
+        self._runtime.confirm()
+        slot.in_flight = True
+        start = self._runtime.start
+        if start is None or start.number != slot.epoch.start:
+            raise RuntimeUnavailable(RuntimeFault.FAILED, "the runtime was started anew")
 
     def last_answer(self) -> float:
         """See Ward."""
@@ -240,7 +252,8 @@ class GpuWorker:
             running = [slot for slot in self._slots.values() if slot.epoch.start <= start and not slot.interrupted]
             for slot in running:
                 slot.interrupted = True
-            lost = {slot.held.claim_key: slot for slot in (*self._stranded.values(), *running)}
+            flying = [slot for slot in running if slot.in_flight]
+            lost = {slot.held.claim_key: slot for slot in (*self._stranded.values(), *flying)}
             self._stranded.clear()
         return [*lost.values()]
 

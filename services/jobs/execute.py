@@ -48,7 +48,9 @@ class Session:
     """Everything that hearing one chunk needs.
 
     `interrupted` says when to stop: the job no longer wants this chunk, or it must not go on here. Then the
-    database may be away for `lease` seconds: by then the chunk is rescued, or can be.
+    database may be away for `lease` seconds: by then the chunk is rescued, or can be. `confirm` is there where the
+    runtime may be started anew unseen, and what is written must be of one start: it raises RuntimeUnavailable unless
+    the one that answers now is still in the epoch.
     """
 
     engine: Engine
@@ -58,6 +60,7 @@ class Session:
     anchors: Anchors
     carrier: Carrier
     interrupted: Callable[[], bool]
+    confirm: Callable[[], None] | None
     lease: float
     public_url: str
     keep_prompts: bool
@@ -133,7 +136,19 @@ class _Chunk:
             self._condemn(cases)
             return None
         self._asking.work_off(cases)
-        return self._asking.away
+        return self._asking.away or self._close_confirmed(cases)
+
+    def _close_confirmed(self, cases: Sequence[Case[Any]]) -> RuntimeUnavailable | None:
+        """Write down what was held back until it was known to be of the epoch; else it is dropped, and asked again."""
+        if self._session.confirm is None:
+            return None
+        try:
+            self._session.confirm()
+        except RuntimeUnavailable as away:
+            return away
+        for case in cases:
+            self._close_if_ended(case)
+        return None
 
     def _condemn(self, cases: Sequence[Case[Any]]) -> None:
         """Ask nothing more of an item at which workers or runtimes die: each of its open calls is poisoned."""
@@ -145,6 +160,7 @@ class _Chunk:
                     heard = unanswered(Outcome.POISONED, sent=False)
                     case.proceeding.record(key, heard)
                     self._take_down(Asked(case, key, unasked), heard, None)
+            self._close_if_ended(case)
 
     def _give_up(self) -> None:
         """End a condemned item at which even that cannot be worked out: without a word of its judge."""
@@ -165,7 +181,7 @@ class _Chunk:
         """Before a committee's scores come its anchors', if there is anything to score."""
         if self._held.stage is not Stage.SCORE or all(case.closed for case in cases):
             return None
-        return self._session.anchors.measure(self._line, self._settings["committee"])
+        return self._session.anchors.measure(self._line, self._settings["committee"], self._session.confirm)
 
     def _open(self) -> list[Case[Any]]:
         """The chunk's open cases; one whose last call was flushed without what it came to is closed at once."""
@@ -195,7 +211,8 @@ class _Chunk:
         batch = case.held_back if self._brief.whole else self._batch
         batch.add_trace(row, heard, sent=answer is not None)
         self._session.meter.heard(heard)
-        self._close_if_ended(case)
+        if self._session.confirm is None:
+            self._close_if_ended(case)
 
     def _close_if_ended(self, case: Case[Any]) -> None:
         if case.closed or not case.proceeding.ended:

@@ -8,7 +8,7 @@ first it is asked again, `ATTEMPTS` times in all: one that judges in its own wor
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -45,10 +45,13 @@ class Anchors:
         self._scales: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._measured: set[str] = set()
 
-    def measure(self, line: Line, committee: Mapping[str, Any]) -> RuntimeUnavailable | None:
+    def measure(
+        self, line: Line, committee: Mapping[str, Any], confirm: Callable[[], None] | None
+    ) -> RuntimeUnavailable | None:
         """Have the anchors of a job's committee scored by its model `line.judge`, unless they have been.
 
-        It may end without that: interrupted, or since the runtime is away, which is then returned.
+        It may end without that: interrupted, or since the runtime is away or by `confirm` another one (see Session),
+        which is then returned.
         """
         scale = scale_of(committee, line.judge.name)
         if scale is None or scale in self._measured:
@@ -58,11 +61,13 @@ class Anchors:
             if line.interrupted():
                 return None
         try:
-            return None if scale in self._measured else self._measure(line, committee, scale)
+            return None if scale in self._measured else self._measure(line, committee, scale, confirm)
         finally:
             measuring.release()
 
-    def _measure(self, line: Line, committee: Mapping[str, Any], scale: str) -> RuntimeUnavailable | None:
+    def _measure(
+        self, line: Line, committee: Mapping[str, Any], scale: str, confirm: Callable[[], None] | None
+    ) -> RuntimeUnavailable | None:
         with transaction(self._engine) as connection:
             anchors = kept_anchors(connection, committee["anchors"])
         scores: list[float | None] = [None] * len(anchors)
@@ -80,6 +85,11 @@ class Anchors:
                 return asking.away
             for case in cases:
                 (scores[case.seq],) = case.proceeding.scores().values
+        if confirm is not None:
+            try:
+                confirm()
+            except RuntimeUnavailable as away:
+                return away
         self._store(scale, scores, line.judge.name)
         return None
 
