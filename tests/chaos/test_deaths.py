@@ -172,11 +172,12 @@ def test_a_worker_whose_lease_has_lapsed_claims_nothing(parts: Parts) -> None:
     parts.wait_until_heard(job_id, 30)
     with parts.engine.begin() as connection:
         connection.execute(text("SELECT 1 FROM worker FOR UPDATE"))  # it hears on, but cannot renew its lease
-        rescued = text("SELECT count(*) FROM chunk WHERE deaths > 0")
-        eventually(lambda: connection.scalar(rescued), "its chunks are rescued")
+        running = text("SELECT count(*) FROM chunk WHERE state = 'running'")
+        eventually(lambda: connection.scalar(running) == 0, "its chunks are rescued")
         for _ in range(5):
-            assert connection.scalar(text("SELECT count(*) FROM chunk WHERE state = 'running'")) == 0
             time.sleep(1)
+            assert connection.scalar(running) == 0
+    assert parts.rows("SELECT sum(deaths) > 0 AS died FROM chunk") == [{"died": True}]
     parts.wait_until_ended(job_id)
     job = check_ended_job(parts.engine, job_id)
     assert (job["status"], job["succeeded"]) == ("completed", ITEMS)
