@@ -10,7 +10,6 @@ from api.auth import authenticate, tenant_id
 from api.routes.parameters import JobPath, NoQuery, wants
 from api.session import parts
 from services.contract.reports import Report
-from services.reports.queries import report
 from services.reports.text import markdown
 
 JSON = "application/json"
@@ -34,6 +33,9 @@ blueprint.before_request(authenticate)
 )
 def get_report(path: JobPath, query: NoQuery) -> Response:  # noqa: ARG001 - declares that there are no parameters
     """Read a job's report, by its kind: win rates or scores, agreement, position bias, failures, usage."""
+    # here, since scipy and statsmodels would add some seconds to every start
+    from services.reports.queries import report  # noqa: PLC0415
+
     found = report(parts().engine, tenant_id(), path.id)
     if wants(request, JSON, MARKDOWN) == MARKDOWN:
         return Response(markdown(found), mimetype=MARKDOWN)
