@@ -18,7 +18,7 @@ from tests.invariants import check_ended_job
 from tests.parts import PATIENCE, Parts, eventually
 from tests.servers import OwnValkey
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 PACE = 40  # items of a job for each restart: so many that about all of them fall into it
 SLOW = ("--service-time", "lognormal:0.2,0.5", "--slots", "16")
@@ -46,7 +46,6 @@ def polled(parts: Parts, seconds: float) -> list[set[str]]:
     return polls
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, 25])
 def test_restarts_in_quick_succession(parts: Parts, own_valkey: OwnValkey, times: int) -> None:
     parts.runtime(*SLOW, "--model", parts.fleet.models[MODEL].weights)  # which both models have
@@ -104,7 +103,7 @@ def full(parts: Parts) -> Iterator[None]:
             client.config_set("maxmemory", 0)
 
 
-@pytest.mark.parametrize("broken", [pytest.param(paused, marks=pytest.mark.slow), full])
+@pytest.mark.parametrize("broken", [paused, full])
 def test_jobs_are_accepted_while_the_broker_takes_nothing(
     parts: Parts, free_port: Callable[[], int], broken: Callable[[Parts], AbstractContextManager[None]]
 ) -> None:

@@ -100,6 +100,7 @@ def test_flushall_on_the_broker(parts: Parts) -> None:
     assert (job["status"], job["succeeded"]) == ("completed", ITEMS)
 
 
+@pytest.mark.slow
 def test_maintenance_and_worker_both_die_and_come_back(parts: Parts) -> None:
     parts.runtime(*SLOW)
     maintenance, worker = parts.maintenance(), parts.worker()

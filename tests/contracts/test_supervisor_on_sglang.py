@@ -60,10 +60,9 @@ def beheaded(main: int, port: str) -> None:
     os.kill(scheduler(main), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    "strikes",
-    [(unknown_token, stopped), pytest.param((killed, beheaded), marks=(pytest.mark.chaos, pytest.mark.slow))],
-)
+@pytest.mark.chaos
+@pytest.mark.slow
+@pytest.mark.parametrize("strikes", [(unknown_token, stopped), (killed, beheaded)])
 def test_a_server_that_breaks_is_started_anew(
     parts: Parts,
     smollm2: FleetModel,
