@@ -119,17 +119,19 @@ class Census:
     jobs: Mapping[JobStatus, int]
 
 
+def defunct_models(connection: Connection, models: Sequence[str]) -> set[str]:
+    """Those of these models whose last worker gave its runtime up, with none that has come since."""
+    return set(connection.execute(DEFUNCT, {"models": list(models)}).scalars())
+
+
 def take_census(connection: Connection, models: Sequence[str]) -> Census:
     """Count what there is of these models."""
-    bound = {"models": list(models), "most": MOST}
-    queued = {row.model: row for row in connection.execute(QUEUED, bound)}
-    running = {row.model: row for row in connection.execute(RUNNING, {"models": bound["models"]})}
-    workers = {
-        (row.model, WorkerState(row.state)): row.workers
-        for row in connection.execute(WORKERS, {"models": bound["models"]})
-    }
-    silent = {row.model: row.workers for row in connection.execute(SILENT, {"models": bound["models"]})}
-    defunct = set(connection.execute(DEFUNCT, {"models": bound["models"]}).scalars())
+    bound = {"models": list(models)}
+    queued = {row.model: row for row in connection.execute(QUEUED, {**bound, "most": MOST})}
+    running = {row.model: row for row in connection.execute(RUNNING, bound)}
+    workers = {(row.model, WorkerState(row.state)): row.workers for row in connection.execute(WORKERS, bound)}
+    silent = {row.model: row.workers for row in connection.execute(SILENT, bound)}
+    defunct = defunct_models(connection, models)
     return Census(
         models={
             model: ModelCount(

@@ -27,11 +27,10 @@ from services.jobs.deaths import condemned, evidence
 from services.jobs.docket import Case
 from services.jobs.measure import Anchors
 from services.jobs.meter import Ending, Meter
-from services.jobs.record import Batch, Recorder
+from services.jobs.record import Batch, Recorder, spent_on
 from services.jobs.rows import settled_row, trace_row
 from services.judging.heard import Heard, unanswered
 from services.judging.judge import Judge, Question
-from services.judging.proceeding import spent
 from services.judging.prompt import Prompt
 from services.judging.runtime import RuntimeUnavailable
 from services.vocabulary import ItemError, Outcome, Stage
@@ -167,7 +166,9 @@ class _Chunk:
         batch, told = Batch(), self._evidence()
         if self._held.settles:
             failed = {"code": ItemError.POISONED, "message": told}
-            batch.verdicts.append(settled_row(self._held.job_id, self._held.first_seq, spent([]), error=failed))
+            with transaction(self._session.engine) as connection:
+                spent = spent_on(connection, self._held.job_id, self._held.first_seq)
+            batch.verdicts.append(settled_row(self._held.job_id, self._held.first_seq, spent, error=failed))
         self._batch = batch
         self._conclude(self._recorder.end, Ending.DIED)
 

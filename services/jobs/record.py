@@ -8,6 +8,7 @@ nothing.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection, Engine, RowMapping, text
 
@@ -17,6 +18,7 @@ from services.jobs.claim import Claim
 from services.jobs.deaths import InFlight, isolate, tell_of_death
 from services.jobs.end import end_chunk, expire_job, lock_job
 from services.judging.heard import Heard
+from services.judging.proceeding import Spent
 from services.vocabulary import ChunkState, DeathCause, ItemStatus, JobStatus
 
 TRACE_COLUMNS = (
@@ -83,6 +85,17 @@ MOVE_CHUNK = text(
         calls = calls + :calls, prompt_tokens = prompt_tokens + :prompt_tokens,
         cached_tokens = cached_tokens + :cached_tokens, completion_tokens = completion_tokens + :completion_tokens
     WHERE job_id = :job_id AND stage = :stage AND ordinal = :ordinal AND part = :part AND model = :model
+    """
+)
+
+# What was never sent counts as no call.
+SPENT = text(
+    """
+    SELECT count(*) AS calls, coalesce(sum(trace.prompt_tokens), 0) AS prompt_tokens,
+           coalesce(sum(trace.cached_tokens), 0) AS cached_tokens,
+           coalesce(sum(trace.completion_tokens), 0) AS completion_tokens
+    FROM job JOIN trace ON trace.day = job.day AND trace.job_id = job.id
+    WHERE job.id = :job_id AND trace.seq = :seq AND trace.sent_at IS NOT NULL
     """
 )
 
@@ -163,6 +176,11 @@ def write_batch(connection: Connection, key: Mapping[str, Any], batch: Batch) ->
         if rows:
             copy_rows(connection, table, columns, rows)
     connection.execute(MOVE_CHUNK, {**key, **batch.counts()})
+
+
+def spent_on(connection: Connection, job_id: UUID, seq: int) -> Spent:
+    """What the calls of an item took that are written down, in all stages."""
+    return Spent(**connection.execute(SPENT, {"job_id": job_id, "seq": seq}).mappings().one())
 
 
 class Recorder:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, RowMapping, text
 
 from services.contract.models import CommitteeShown, Health, ModelStatus
 from services.foundation.fleet import Fleet, FleetModel
+from services.jobs.census import defunct_models
 from services.jobs.options import default_mode, task_of
 from services.vocabulary import Task, WorkerState
 
@@ -17,7 +18,6 @@ WORKERS = text(
     WHERE lease_until > now() AND state NOT IN ('stopped', 'defunct') ORDER BY started_at
     """
 )
-LAST = text("SELECT DISTINCT ON (model) model, state FROM worker ORDER BY model, lease_until DESC")
 WAITING = text("SELECT model, sum(end_seq - first_seq) AS items FROM chunk WHERE state = 'queued' GROUP BY model")
 
 BEST_FIRST: tuple[tuple[WorkerState, Health], ...] = (
@@ -32,7 +32,7 @@ BEST_FIRST: tuple[tuple[WorkerState, Health], ...] = (
 def roster(connection: Connection, fleet: Fleet) -> list[ModelStatus]:
     """Every model of the fleet, by name."""
     workers = connection.execute(WORKERS).mappings().all()
-    defunct = {row.model for row in connection.execute(LAST) if row.state == WorkerState.DEFUNCT}
+    defunct = defunct_models(connection, [*fleet.models])
     waiting = queue_depths(connection)
     return [
         _status(

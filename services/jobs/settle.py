@@ -18,9 +18,8 @@ from services.foundation.fleet import CPU
 from services.jobs.choice import Choice, failure
 from services.jobs.claim import START
 from services.jobs.end import end_chunk, lock_job
-from services.jobs.record import Batch, write_batch
+from services.jobs.record import Batch, spent_on, write_batch
 from services.jobs.rows import assessment_row, settled_row
-from services.judging.proceeding import spent
 from services.vocabulary import ChunkState, ItemError, Stage
 
 log = structlog.get_logger(__name__)
@@ -97,17 +96,18 @@ def _worked_out(connection: Connection, chunk: Mapping[str, Any], work: Work[Mad
                 raise
             except Exception:
                 log.exception("item_not_settled", job_id=str(chunk["job_id"]), stage=chunk["stage"], seq=seq)
-                _fail(broken, chunk, seq)
+                _fail(connection, broken, chunk, seq)
         if not made:
             raise
         return made, broken
 
 
-def _fail(broken: Batch, chunk: Mapping[str, Any], seq: int) -> None:
+def _fail(connection: Connection, broken: Batch, chunk: Mapping[str, Any], seq: int) -> None:
     """Note that an item failed; one that is only chosen for here is concluded later."""
     error = failure(ItemError.RUNTIME_ERROR, "what was heard of the item could not be put together")
     if chunk["settles"]:
-        broken.verdicts.append(settled_row(chunk["job_id"], seq, spent([]), error=error))
+        spent = spent_on(connection, chunk["job_id"], seq)
+        broken.verdicts.append(settled_row(chunk["job_id"], seq, spent, error=error))
     else:
         broken.assessments.append(
             assessment_row(chunk["job_id"], seq, None, Choice(None, None, [], error=error).body())

@@ -40,5 +40,6 @@ class Concluder:
                 Stage.REREAD: reread_next(self._engine, self._fleet, self._public_url),
             }
             settled = any(done.values())
-            for stage in (stage for stage, one in done.items() if one):
-                self._metrics.settled(stage)
+            for stage, one in done.items():
+                if one:
+                    self._metrics.settled(stage)

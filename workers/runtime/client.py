@@ -360,12 +360,18 @@ def _text(value: object) -> str:
     return value
 
 
+def _whole(digits: str) -> int | float:
+    """A whole number as orjson reads it: beyond 64 bits a float. Raises ValueError."""
+    number = int(digits)
+    return number if -(1 << 63) <= number < 1 << 64 else float(digits)
+
+
 def _object(raw: bytes) -> dict[str, Any]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
         try:
-            body = json.loads(raw, parse_int=float)  # it may be JSON but for a NaN, which Python's own writes
+            body = json.loads(raw, parse_int=_whole)  # it may be JSON but for a NaN, which Python's own writes
         except (ValueError, RecursionError) as error:
             raise RuntimeUnavailable(RuntimeFault.GARBLED, f"not JSON: {error}") from error
     if not isinstance(body, dict):

@@ -94,11 +94,11 @@ class LaunchedRuntime:
         It is not reaped: until `stop` has ended all of its session the number of that cannot be another's.
         """
         if self.process.returncode is not None:
-            return self.process.returncode
+            return self.process.returncode  # negative: `stop` has killed it
         ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
 
     def note_shared_memory(self) -> None:
         """Remember what its processes have in shared memory now: of one that was killed it cannot be told any more."""

@@ -13,6 +13,21 @@ from services.vocabulary import Stage
 from tests.factories import make_tenant, queue_job
 
 URL = "http://assizes.test"
+# Of the items 4 and 5: two calls that were answered, and one that was never sent.
+HEARD = text(
+    """
+    INSERT INTO trace (day, job_id, seq, stage, judge, call, slots, sample, forced, epoch_id, outcome, reading,
+                       prompt_tokens, cached_tokens, completion_tokens, sent_at)
+    SELECT day, id, seq, 'hear', 'judge', call, '{}', 0, false, id, 'decided', '{}', 15, 2, 3,
+           CASE WHEN call < 2 THEN now() END
+    FROM job, generate_series(4, 5) AS seq, generate_series(0, 2) AS call
+    """
+)
+FAILED = text(
+    """
+    SELECT seq, error_code, calls, prompt_tokens, cached_tokens, completion_tokens FROM verdict WHERE status = 'failed'
+    """
+)
 
 
 @pytest.mark.parametrize(("answered", "status"), [(8, "completed"), (5, "expired")])
@@ -39,6 +54,7 @@ def test_an_item_that_cannot_be_settled_fails_and_holds_up_no_other(engine: Engi
     job_id = queue_job(engine, make_tenant(engine), 8)
     with transaction(engine) as connection:
         connection.execute(text("UPDATE chunk SET stage = 'conclude', model = 'cpu'"))
+        connection.execute(HEARD)
 
     def answer(connection: Connection, chunk: Mapping[str, Any]) -> Batch:
         places = range(chunk["first_seq"], chunk["end_seq"])
@@ -49,9 +65,9 @@ def test_an_item_that_cannot_be_settled_fails_and_holds_up_no_other(engine: Engi
     assert settle_next(engine, Stage.CONCLUDE, answer, URL)
     with transaction(engine) as connection:
         job = connection.execute(text("SELECT * FROM job")).mappings().one()
-        failed = connection.execute(text("SELECT seq, error_code FROM verdict WHERE status = 'failed'")).all()
+        failed = connection.execute(FAILED).all()
     assert (job["status"], job["succeeded"], job["failed"]) == ("completed_with_errors", 7, 1)
-    assert failed == [(5, "runtime_error")]
+    assert failed == [(5, "runtime_error", 2, 30, 4, 6)]  # what was sent for it
 
 
 def test_what_breaks_down_at_every_item_is_put_off_and_fails_none(engine: Engine) -> None:

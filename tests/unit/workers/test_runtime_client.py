@@ -324,11 +324,20 @@ FAULTS = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize(("numbers", "text"), [("[NaN]", "[null]"), ("[-Infinity]", "[null]"), ("[1e999]", "[null]")])
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ("[NaN]", "[null]"),
+        ("[-Infinity]", "[null]"),
+        ("[1e999]", "[null]"),
+        (f"[NaN,2,{10**30}]", "[null,2,1e+30]"),
+    ],
+)
 def test_what_only_python_takes_for_json_is_that_calls_own(
     free_port: Callable[[], int], numbers: str, text: str
 ) -> None:
-    body = json.dumps(classified([0.5])).replace("[0.5]", numbers)
+    answer = classified([0.5])
+    body = json.dumps(answer).replace("[0.5]", numbers)
 
     async def classify(_: web.Request) -> web.Response:
         return web.Response(text=body, content_type="application/json")
@@ -347,7 +356,9 @@ def test_what_only_python_takes_for_json_is_that_calls_own(
         finally:
             await runner.cleanup()
 
-    assert asyncio.run(asyncio.wait_for(play(), 60)).text == text
+    came = asyncio.run(asyncio.wait_for(play(), 60))
+    assert came.text == text
+    assert repr(came.prompt_tokens) == repr(answer["meta_info"]["prompt_tokens"])  # a count, also beside a NaN
 
 
 @FAULTS
