@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, ndtri
 
 MOST_CANDIDATES = 16
-MOST_WINS = 1e6  # over one opponent; up to here strengths are right to six decimals, however unlike the counts
+MOST_WINS = 1024.0  # over one opponent, above what a job can ask; so far, what is found is right to six digits
 _EQUAL = 1e-6  # strengths nearer than this are one: above the solver's error, far below any interval
 _Z = ndtri(0.975)  # of a two-sided interval at 95 %
 

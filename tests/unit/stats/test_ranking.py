@@ -90,9 +90,10 @@ def test_permuting_the_candidates_permutes_everything(wins: Wins, data: st.DataO
     order = data.draw(st.permutations(range(len(wins))))
     found = rank(wins[np.ix_(order, order)])
     assert found.scores == pytest.approx(seen.scores[order], abs=1e-12)
-    assert found.strengths == pytest.approx(seen.strengths[order], abs=1e-6)
-    assert found.low == pytest.approx(seen.low[order], abs=1e-6)
-    assert found.high == pytest.approx(seen.high[order], abs=1e-6)
+    margins = (seen.high - seen.low)[order] / 2
+    assert same(found.strengths, seen.strengths[order], margins)
+    assert same(found.low, seen.low[order], margins)
+    assert same(found.high, seen.high[order], margins)
     assert found.separated == seen.separated
     if clear(seen):
         assert found.ranks.tolist() == seen.ranks[order].tolist()
@@ -103,12 +104,18 @@ def test_permuting_the_candidates_permutes_everything(wins: Wins, data: st.DataO
 def test_exchanging_wins_and_losses_turns_the_ranking_round(wins: Wins) -> None:
     seen, found = rank(wins), rank(wins.T)
     assert found.scores == pytest.approx(1 - seen.scores, abs=1e-12)
-    assert found.strengths == pytest.approx(-seen.strengths, abs=1e-6)
-    assert found.low == pytest.approx(-seen.high, abs=1e-6)
-    assert found.high == pytest.approx(-seen.low, abs=1e-6)
+    margins = (seen.high - seen.low) / 2
+    assert same(found.strengths, -seen.strengths, margins)
+    assert same(found.low, -seen.high, margins)
+    assert same(found.high, -seen.low, margins)
     assert found.separated == seen.separated
     if clear(seen):
         assert found.ranks.tolist() == stats.rankdata(-seen.ranks, method="min").tolist()
+
+
+def same(found: NDArray[np.float64], seen: NDArray[np.float64], margins: NDArray[np.float64]) -> bool:
+    """Agree to six digits of the margins, which are hundreds wide where counts are as unlike as they may be."""
+    return bool((np.abs(found - seen) < 1e-6 * np.maximum(1, margins)).all())
 
 
 def clear(found: Ranking) -> bool:
@@ -181,8 +188,8 @@ def test_a_score_leaves_out_whoever_was_not_met() -> None:
 
 def test_known_strengths_are_recovered() -> None:
     truth = np.linspace(-2, 2, 10)
-    found = rank(played(truth, 20_000, seed=3))
-    assert found.strengths == pytest.approx(truth, abs=0.04)
+    found = rank(played(truth, 1000, seed=3))
+    assert found.strengths == pytest.approx(truth, abs=0.15)
     assert found.ranks.tolist() == list(range(10, 0, -1))
 
 
@@ -229,10 +236,10 @@ def test_groups_that_never_met_have_no_ranking() -> None:
         (np.zeros((17, 17)), "square"),
         (np.zeros((2, 3)), "square"),
         (np.zeros(4), "square"),
-        (np.array([[0, -1.0], [1, 0]]), "0 to 1000000"),
-        (np.array([[0, np.nan], [1, 0]]), "0 to 1000000"),
-        (np.array([[0, np.inf], [1, 0]]), "0 to 1000000"),
-        (np.array([[0, 2 * MOST_WINS], [1, 0]]), "0 to 1000000"),
+        (np.array([[0, -1.0], [1, 0]]), "0 to 1024"),
+        (np.array([[0, np.nan], [1, 0]]), "0 to 1024"),
+        (np.array([[0, np.inf], [1, 0]]), "0 to 1024"),
+        (np.array([[0, 2 * MOST_WINS], [1, 0]]), "0 to 1024"),
         (np.array([[1.0, 1], [1, 0]]), "itself"),
     ],
 )
