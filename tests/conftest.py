@@ -40,7 +40,10 @@ _SGLANG_FIXTURES = {"sglang_python", "smollm2", "smollm2_server"}
 
 
 # How long an example takes says how busy the machine is: no test fails for that.
-settings.register_profile("assizes", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The examples are the same in every run; `pytest --hypothesis-profile search -m "not slow"` looks for new ones.
+CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", CALM, max_examples=1000)
+settings.register_profile("assizes", CALM, derandomize=True)
 settings.load_profile("assizes")
 
 

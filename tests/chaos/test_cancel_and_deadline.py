@@ -21,7 +21,7 @@ pytestmark = pytest.mark.chaos
 ITEMS = 400
 QUICK = 8  # items that are answered at once
 SILENT = 10.0  # seconds within which a runtime must have fallen silent
-FOR_EVER = ("--service-time", "lognormal:600,0.01", "--slots", "1000")  # more than there are calls: none waits behind one that lasts
+FOR_EVER = ("--service-time", "lognormal:600,0.01", "--slots", "1000")  # room for every call: no quick one waits
 
 
 @pytest.fixture
