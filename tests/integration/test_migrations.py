@@ -5,6 +5,7 @@ The rows of each revision are written out as its own version wrote them.
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
@@ -24,6 +25,7 @@ from services.jobs.results import results_page, stream_traces
 from services.judging.opinion import Opinion
 from services.reports.queries import report
 from services.vocabulary import Outcome
+from tests.parts import eventually
 
 JUDGE = "sdrm-4b"
 DAY = date(2026, 11, 20)
@@ -161,6 +163,19 @@ def test_the_migrated_database_is_what_the_models_say(config: Config) -> None:
 def test_going_down_leaves_nothing_behind(engine: Engine, config: Config) -> None:
     command.downgrade(config, "base")
     assert inspect(engine).get_table_names() == ["alembic_version"]
+
+
+def test_a_run_that_waits_for_a_lock_lets_the_others_go_on_and_begins_anew(engine: Engine, config: Config) -> None:
+    command.downgrade(config, "0001")
+    waiting = text("SELECT pid FROM pg_locks JOIN pg_class ON oid = relation WHERE relname = 'job' AND NOT granted")
+    with ThreadPoolExecutor() as beside, engine.connect() as reader:
+        reader.execute(text("LOCK TABLE job IN ACCESS SHARE MODE"))
+        upgrade = beside.submit(command.upgrade, config, "head")
+        first = eventually(lambda: reader.execute(waiting).scalar(), "the migration waits for the reader")
+        eventually(lambda: reader.execute(waiting).scalar() not in (None, first), "it has begun anew")
+        reader.rollback()
+        upgrade.result()
+    command.check(config)
 
 
 def test_a_job_of_the_first_revision_is_read_as_before(engine: Engine, config: Config, tenant_id: UUID) -> None:
