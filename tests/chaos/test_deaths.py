@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -175,7 +174,8 @@ def test_a_worker_whose_lease_has_lapsed_claims_nothing(parts: Parts) -> None:
         connection.execute(text("SELECT 1 FROM worker FOR UPDATE"))  # it hears on, but cannot renew its lease
         running = text("SELECT count(*) FROM chunk WHERE state = 'running'")
         eventually(lambda: connection.scalar(running) == 0, "its chunks are rescued")
-        time.sleep(5)
+        lapsed = text("SELECT clock_timestamp() - lease_until > make_interval(secs => :seconds) FROM worker")
+        eventually(lambda: connection.scalar(lapsed, {"seconds": 6}), "it has been without a lease for six seconds")
         late = text(  # what was being claimed while it lapsed may still be
             "SELECT count(*) FROM chunk WHERE claimed_at > (SELECT lease_until + interval '1 second' FROM worker)"
         )
